@@ -121,6 +121,18 @@ def test_patch_once_is_patch_twice_and_check_is_silent(family: Path) -> None:
     assert (check.exit_code, check.stdout, check.stderr) == (0, "", "0 findings in 2 files\n")
 
 
+def test_that_one_process_trains_alone_is_told_where_nothing_else_is_to_do(script: Path) -> None:
+    script.write_text(
+        "import torch\nbody, head = make()\n"
+        "optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (body, head)]\n"
+        "for batch in torch.utils.data.DataLoader(data):\n    head(body(batch)).backward()\n"
+        "    for each in optimizers:\n        each.step()\n"
+    )
+    result = run("patch", script)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert f"left alone: {script}:4:1: DF204 note: One process trains, on one" in result.stderr
+
+
 def test_a_refusal_names_what_stands_in_the_way(family: Path) -> None:
     before = family.read_bytes()
     result = run("patch", "--select", "DF101", family)

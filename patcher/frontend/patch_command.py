@@ -29,6 +29,9 @@ from .output import concise, show_diff
 from .patch_report import patch_report
 from .request import Request
 
+# The note that one process trains alone: what patch is for, told also where nothing changes.
+ONE_PROCESS_ONLY = "DF204"
+
 
 @record
 class PatchOptions:
@@ -168,7 +171,7 @@ def summary(
     for one in patches:
         for finding in one.findings_after:
             item = diagnose(finding if options.writes else finding_on_disk(one.original, finding))
-            if one.changes or not item.is_note:
+            if one.changes or not item.is_note or finding.code == ONE_PROCESS_ONLY:
                 yield f"left alone: {concise(item)}"
         for verdict in one.audit:
             answer = f"{verdict.code} {verdict.answer.value}"
