@@ -101,6 +101,16 @@ FIX: list[tuple[str, str, str]] = [
 ]
 
 
+def by_hand(**parts: str) -> str:
+    """The script with a model in no wrapper, its gradients averaged before each step."""
+    text = script(module="pass", **parts).replace("torch.nn.parallel.DistributedDataParallel", "")
+    step = "            optimizer.step()\n"
+    return text.replace(step, f"            average_gradients(optimizer)\n{step}")
+
+
+FIX.append(("gradients averaged by hand", by_hand(), by_hand(mode=SHARED)))
+
+
 def plain(text: str) -> str:
     """A script without the definition of the helper, and single blank lines."""
     own = textwrap.dedent(text).replace(helper_code("averages_of_rank_0"), "")

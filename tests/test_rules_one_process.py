@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import changes, found
+from cases import changes, fixed, found
 from ddpfix.patcher.engine.patch import Patch, patch
 
 SCRIPT = """\
@@ -94,56 +94,42 @@ def test_the_call_of_a_training_step_goes_over_the_ranks_and_nothing_else(repair
 
 
 STAYS = "under a launcher each rank trains a model alone, and "
+AVERAGE = "average_gradients(optimizer)"
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1)"
 TWICE = "a = model(batch)\n        (a - model(batch)).mean().backward()"
-UNSHARED = {
-    "no loader": (script(data="batches"), "its batches come from no DataLoader"),
-    "two models": (
-        script("head = torch.nn.Linear(2, 2)", parameters="model.parameters(), head.parameters()"),
-        "it trains several models: head, model",
+BY_HAND = {
+    "two models": script(
+        "head = torch.nn.Linear(2, 2)", parameters="model.parameters(), head.parameters()"
     ),
-    "parameters of nobody known": (
-        script(parameters="groups"),
-        "whose parameters its optimizer takes cannot be told",
-    ),
-    "two calls": (
-        script(forward=TWICE), "a step calls its model several times, in lines 10 and 11"
-    ),
-    "a call in a loop": (
-        script(
-            forward="loss = 0\n        for part in batch:\n            loss += model(part).sum()"
+    "parameters of nobody known": script(parameters="groups"),
+    "two calls": script(forward=TWICE),
+    "a call in a loop": script(
+            forward="loss = 0\n        for part in batch:\n            loss += model(part).mean()"
             "\n        loss.backward()"
         ),
-        "a step calls its model in a loop, in line 12",
+    "a part of the model": script(forward="model.encode(model(batch)).sum().backward()"),
+    "a library's function": script(
+        "import losses", forward="losses.contrast(model, model(batch)).backward()"
     ),
-    "a part of the model": (
-        script(forward="model.encode(model(batch)).sum().backward()"),
-        "a step calls model.encode(), past the model's forward pass",
+    "another name": script(
+        forward="net = model\n        (net(batch) - model(batch)).mean().backward()"
     ),
-    "a library's function": (
-        script("import losses", forward="losses.contrast(model, model(batch)).backward()"),
-        "a step passes its model to losses.contrast()",
+    "two backward passes": script(
+        forward="loss = model(batch).sum()\n        loss.backward(retain_graph=True)"
     ),
-    "another name": (
-        script(forward="net = model\n        (net(batch) - model(batch)).mean().backward()"),
-        "line 10 keeps the model under another name",
+    "second derivatives": script(
+        forward="loss = model(batch).sum()\n        torch.autograd.grad(loss, batch)\n"
+        "        loss.backward()"
     ),
-    "two backward passes": (
-        script(forward="loss = model(batch).sum()\n        loss.backward(retain_graph=True)"),
-        "a step takes several backward passes, or one to some tensors",
+    "thawed on the way": script(step="optimizer.step()\n        model.weight.requires_grad_(True)"),
+    "moved away and back": script(
+        step="optimizer.step()\n        model.eval().cpu()\n        model.to(device)"
     ),
-    "second derivatives": (
-        script(forward="loss = model(batch).sum()\n        torch.autograd.grad(loss, batch)\n"
-        "        loss.backward()"),
-        "torch.autograd.grad() is used",
-    ),
-    "thawed on the way": (
-        script(step="optimizer.step()\n        model.weight.requires_grad_(True)"),
-        "line 12 freezes or thaws parameters while it trains",
-    ),
-    "moved away and back": (
-        script(step="optimizer.step()\n        model.eval().cpu()\n        model.to(device)"),
-        "line 12 moves or converts the model while it trains",
-    ),
+}  # fmt: skip
+
+
+UNSHARED = {
+    "no loader": (script(data="batches"), "its batches come from no DataLoader"),
     "processes of its own": (
         script(run="import torch.multiprocessing as mp\n"
                'if __name__ == "__main__":\n    mp.spawn(main)\n    main()'),
@@ -170,6 +156,28 @@ UNSHARED = {
         script(setup='card = os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")'),
         "line 7 chooses a card: card = os.environ.setdefault(",
     ),
+    "a closure": (
+        script(forward=TWICE, step="optimizer.step(closure)"), "line 12 hands its step a closure"
+    ),
+    "a step elsewhere": (
+        script(
+            "def warm_up(model, optimizer):\n    model(1).sum()\n    optimizer.step()",
+            setup="warm_up(model, torch.optim.SGD(model.parameters(), 0.1))",
+            forward=TWICE,
+        ),
+        "line 5 steps an optimizer elsewhere",
+    ),
+    "an optimizer for each step": (
+        script(forward=f"{TWICE}\n        optimizer = torch.optim.SGD(model.parameters(), 1)"),
+        "line 12 makes an optimizer in each step",
+    ),
+    "clipping before it asks whether to step": (
+        script(
+            forward=f"{TWICE}\n        torch.nn.utils.clip_grad_norm_(model.parameters(), 1)",
+            step="if batch.last:\n            optimizer.step()",
+        ),
+        "line 12 changes gradients before a test",
+    ),
 }  # fmt: skip
 
 
@@ -178,6 +186,53 @@ def test_what_ranks_cannot_share_is_said(text: str, because: str) -> None:
     (finding,) = found("DF204", text)
     assert finding.because.startswith(STAYS + because) or because in finding.because
     assert not finding.edits
+
+
+@pytest.mark.parametrize("text", BY_HAND.values(), ids=BY_HAND)
+def test_gradients_of_no_single_call_are_averaged_by_hand(text: str) -> None:
+    repaired = fixed("DF204", text)
+    assert "average_gradients(optimizer)\n        optimizer.step()" in repaired
+    assert "over_ranks" not in repaired
+
+
+@pytest.mark.parametrize(
+    ("step", "behind"),
+    [
+        (f"{CLIP}\n        optimizer.step()", f"{AVERAGE}\n        {CLIP}"),
+        (f"log(model)\n        {CLIP}\n        optimizer.step()", f"{AVERAGE}\n        {CLIP}"),
+        (
+            f"if batch.last:\n            {CLIP}\n            optimizer.step()",
+            f"{AVERAGE}\n            {CLIP}",
+        ),
+        (
+            "scaler.unscale_(optimizer)\n        scaler.step(optimizer)",
+            f"{AVERAGE}\n        scaler.unscale_(optimizer)",
+        ),
+        (
+            "clip(model)\n        optimizer.step()\n        schedule.step()",
+            f"{AVERAGE}\n        clip(model)",
+        ),
+    ],
+)
+def test_gradients_are_averaged_before_they_are_clipped(step: str, behind: str) -> None:
+    clip = f"def clip(model):\n    {CLIP}"
+    repaired = fixed("DF204", script(clip, forward=TWICE, step=step))
+    assert behind in repaired
+    assert repaired.count("average_gradients(optimizer)\n") == 1
+
+
+def test_an_attack_with_an_optimizer_of_its_own_is_not_averaged() -> None:
+    attack = (
+        "def attack(model, batch):\n    delta = torch.zeros_like(batch, requires_grad=True)\n"
+        "    steps = torch.optim.SGD([delta], 1.0)\n    for _ in range(3):\n"
+        "        (-model(batch + delta)).mean().backward()\n        steps.step()\n"
+        "    return delta.detach()"
+    )
+    repaired = fixed(
+        "DF204", script(attack, forward="model(batch + attack(model, batch)).mean().backward()")
+    )
+    assert "steps)" not in repaired
+    assert "average_gradients(optimizer)\n        optimizer.step()" in repaired
 
 
 SHARED = {

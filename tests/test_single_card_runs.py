@@ -154,7 +154,70 @@ def train(model, loaders, optimizer):
 net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to(device)
 train(net, loaders, torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9))
 """
+TWO_MODELS = """
+def make():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to(device)
+
+
+net, critic = make(), make()
+critic_steps = torch.optim.SGD(critic.parameters(), lr=0.1)
+steps = torch.optim.Adam(net.parameters(), lr=0.01)
+for epoch in range(3):
+    for number, (inputs, labels) in enumerate(DataLoader(data, batch_size=size)):
+        steps.zero_grad()
+        made = net(inputs) * labels
+        critic(inputs * made).mean().backward()
+        if number % 2:
+            nn.utils.clip_grad_norm_(net.parameters(), 0.1)
+        steps.step()
+        critic_steps.zero_grad()
+        critic(inputs).mean().backward()
+        (-critic(inputs * made.detach()).mean()).backward()
+        mixed = (inputs * made.detach()).requires_grad_()
+        slope = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)[0]
+        ((slope.norm(dim=1) - 1) ** 2).mean().backward()
+        critic_steps.step()
+        for each in critic.parameters():
+            each.data.clamp_(-0.3, 0.3)
+net = nn.ModuleList([net, critic])
+"""
+ATTACKED = """
+
+def attack(model, inputs, labels):
+    model.eval()
+    inputs = inputs.clone().requires_grad_()
+    for _ in range(3):
+        nn.functional.mse_loss(model(inputs), labels).backward()
+        inputs.data += 0.01 * inputs.grad.sign()
+    return inputs.detach()
+
+
+class Trainer:
+    def __init__(self, model):
+        self.model = model
+        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+
+    def go_back(self, inputs, labels):
+        loss = nn.functional.mse_loss(self.model(inputs), labels)
+        (loss + nn.functional.l1_loss(self.model(inputs * 0.9), labels)).backward()
+
+    def step(self, batch):
+        worse = attack(self.model, *batch)
+        self.optimizer.zero_grad()
+        self.go_back(worse, batch[1])
+        nn.utils.clip_grad_norm_(self.model.parameters(), 0.2)
+        self.optimizer.step()
+
+
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to(device)
+trainer = Trainer(net)
+for epoch in range(2):
+    for batch in DataLoader(data, batch_size=size):
+        trainer.step(batch)
+"""
 SCRIPTS["phases"] = PHASES
+SCRIPTS["two models and gradients of gradients"] = TWO_MODELS
+SCRIPTS["several forward passes, and an attack"] = ATTACKED
 SCRIPTS["two trainings, and one that nothing calls"] = TWICE
 
 

@@ -21,8 +21,6 @@ CASES = (
         train,
         shims=("vision_stand_ins", "cuda_is_the_cpu"),
         edits=(("default=40", "default=2"),),
-        defect="it trains on one card, through functions that call the model several times; patch"
-        " leaves it so and says (DF204)",
         names_output=False,
     ),
 )

@@ -68,6 +68,8 @@ class Program(CallGraph):
         run = reachable_functions(self, names)
         groups = self.calls_to("init_process_group")
         places = [(loop.module, loop.steps) for loop in self.train_loops]
+        if any(module is self.script and module.function(node) is None for module, node in places):
+            return True
         return any(module.function(node) in run for module, node in (*places, *groups))
 
     @cached_property

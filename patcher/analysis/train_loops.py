@@ -12,6 +12,7 @@ from ..source.module import Module
 from ..source.tree import Function, argument, below, bound_names, everywhere, is_inside, within
 from .call_graph import CallGraph
 from .conditions import plain_test
+from .frameworks import OPTIMIZERS
 from .loaders import SOURCE_NAMES, Loader, NextLoader, loader_of, next_loaders, trace_loader
 from .objects import class_of
 
@@ -105,6 +106,24 @@ def is_step(call: ast.Call) -> bool:
     return call.func.attr == "step" or call.func.attr.startswith("step_")
 
 
+def is_step_of_inputs(module: Module, call: ast.Call) -> bool:
+    """Whether a call steps an optimizer that its function makes of tensors: ``SGD([delta])``."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    made = module.definition(owner, call) if isinstance(owner, ast.Name) else None
+    if not isinstance(made, ast.Call) or module.last_name(made.func) not in OPTIMIZERS:
+        return False
+    function = module.function(made)
+    return is_of_inputs(made) and function is module.function(call) and function is not None
+
+
+def is_of_inputs(optimizer: ast.Call) -> bool:
+    """Whether an optimizer gets tensors that have names: ``SGD([delta])``."""
+    tensors = argument(optimizer, 0, "params")
+    return isinstance(tensors, ast.List) and all(
+        isinstance(each, ast.Name) for each in tensors.elts
+    )
+
+
 def loop_around(module: Module, node: ast.AST) -> ast.For | ast.While | None:
     """The innermost loop around ``node`` in its own function."""
     for up in module.ancestors(node):
@@ -180,23 +199,36 @@ def _is_part_of_steps(
     loop: ast.For | ast.While,
     owners: Collection[tuple[Module, ast.For | ast.While]],
 ) -> bool:
-    """Whether a loop goes back and never steps, in a function that training loops alone call.
+    """Whether a loop goes back and steps no model, in a function that training loops call.
 
     An attack on each batch: it wants the gradients of its input.
     """
     function = module.function(loop)
-    if function is None or any(map(is_step, within(function.body, ast.Call))):
+    if function is None or any(
+        is_step(call) and not is_step_of_inputs(module, call)
+        for call in within(function.body, ast.Call)
+    ):
         return False
-    calls = graph.callers(function)
-    around = [(where, loop_around(where, call)) for where, call in calls]
-    return (
-        any(each in owners for each in around)
-        and not graph.possible_callers(function)
-        and all(
-            inner is not None and not (where is module and where.function(inner) is function)
-            for where, inner in around
-        )
-    )
+    around = [*_places_above(graph, function, frozenset())]
+    is_passed_on = bool(graph.possible_callers(function))
+    return any(each in owners for each in around) and None not in around and not is_passed_on
+
+
+def _places_above(
+    graph: CallGraph, function: Function, seen: frozenset[Function]
+) -> Iterator[tuple[Module, ast.For | ast.While] | None]:
+    """The loops around a function's calls, also through functions; None for a call in no loop."""
+    if function in seen or len(seen) > MAX_CALLERS:
+        yield None
+        return
+    for where, call in graph.callers(function):
+        loop, caller = loop_around(where, call), where.function(call)
+        if loop is not None:
+            yield where, loop
+        elif caller is not None:
+            yield from _places_above(graph, caller, seen | {function})
+        else:
+            yield None
 
 
 def _loops_around_calls(

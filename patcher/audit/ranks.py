@@ -132,7 +132,7 @@ def callees(program: Program, module: Module, call: ast.Call) -> list[tuple[Modu
         ]
     found = program.resolve(module, func)
     if found is None:
-        return []
+        return program.callees(module, call)  # a method of an object
     where, definition = found
     if isinstance(definition, FUNCTIONS):
         return [(where, definition)]

@@ -38,6 +38,39 @@ def over_ranks(model):
     return ddp
 
 
+def same_weights(optimizer):
+    """Give all ranks the weights that rank 0's optimizer steps."""
+    if not torch.distributed.is_initialized():
+        return
+    is_on_cards = torch.distributed.get_backend() == "nccl"
+    device = torch.cuda.current_device() if is_on_cards else "cpu"
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            weights = parameter.detach().to(device).contiguous()
+            torch.distributed.broadcast(weights, 0)
+            parameter.data.copy_(weights)
+
+
+def average_gradients(optimizer):
+    """Make the gradients that an optimizer steps by their mean over the ranks."""
+    if not torch.distributed.is_initialized():
+        return
+    if not getattr(optimizer, "began_alike", False):
+        optimizer.began_alike = True
+        same_weights(optimizer)
+    parameters = [each for group in optimizer.param_groups for each in group["params"]]
+    has_gradient = [int(parameter.grad is not None) for parameter in parameters]
+    having = torch.tensor(has_gradient, device=parameters[0].device)
+    torch.distributed.all_reduce(having)
+    for number, ranks in enumerate(having.tolist()):
+        if ranks:
+            parameter = parameters[number]
+            grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+            total = grad.detach().contiguous()
+            torch.distributed.all_reduce(total)
+            parameter.grad = total / torch.distributed.get_world_size()
+
+
 def first_on_main(make):
     """What make gives; rank 0 makes it before the others, who find the files that it wrote."""
     if not torch.distributed.is_initialized():

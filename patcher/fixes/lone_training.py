@@ -2,7 +2,8 @@
 
 The model stays what it is, and what reads its attributes, saves or evaluates it as well: only its
 call in a training step goes through DistributedDataParallel, by the helper `SHARED`. That is
-right where the gradients of a step come from this one call, which is looked for here.
+right where the gradients of a step come from this one call, which is looked for here. Where they
+do not, they are averaged by hand before each step.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from ..analysis.wrapping import SHARED
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..source.module import Module
 from ..source.tree import Function, keyword, names_within, within
+from .averaged_by_hand import average_before_steps
 from .chosen_cards import NotShareableError, cards_left_to_launcher
 from .process_group import are_alternatives
 from .turns import edits_to_take_turns
@@ -66,18 +68,23 @@ class StepCode:
 
 
 def edits_to_share(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
-    """Edits of the one forward pass and of what names a card, each with its module.
+    """Edits that average gradients and of what names a card, each with its module.
 
     Those of the group are not here. Raises NotShareableError.
     """
-    return [*forward_through_ddp(program, loops), *cards_left_to_launcher(program)]
+    refuse_other_work(program, loops)
+    try:
+        averaging = forward_through_ddp(program, loops)
+    except NotShareableError as error:
+        try:
+            averaging = average_before_steps(program, loops)
+        except NotShareableError as other:
+            raise NotShareableError(f"{error}; {other}") from None
+    return [*averaging, *cards_left_to_launcher(program)]
 
 
-def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
-    """Edits of the one forward pass of each training loop, with its module.
-
-    Raises NotShareableError.
-    """
+def refuse_other_work(program: Program, loops: list[TrainLoop]) -> None:
+    """Raise where ranks cannot take shares of the batches, or the mean of their losses is wrong."""
     for loop in loops:
         if loop.loader is None:
             try:
@@ -85,17 +92,24 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
             except NotDealtError as error:
                 why = f"its batches come from no DataLoader, and {error}"
                 raise NotShareableError(why) from None
+        try:
+            refuse_summed_losses(program, loop, even_if_divided=False)
+        except NotDealtError as error:
+            raise NotShareableError(str(error)) from None
     refuse_trainings_elsewhere(program, loops)
+
+
+def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
+    """Edits of the one forward pass of each training loop, with its module.
+
+    Raises NotShareableError.
+    """
     models = models_of_optimizers(program)
     edits: dict[ast.Call, tuple[Module, Edit]] = {}
     for loop in loops:
         refuse_other_gradients(program, loop)
         refuse_conversions(program, loop, models)
         module, calls = forward_calls(program, loop, models)
-        try:
-            refuse_summed_losses(program, loop, even_if_divided=False)
-        except NotDealtError as error:
-            raise NotShareableError(str(error)) from None
         for call in calls:
             edits[call] = module, Rewrite(call.func, f"{SHARED}({module.text(call.func)})")
     needed: list[Edit] = [Define(SHARED), Import("torch")]

@@ -8,8 +8,10 @@ Example      model = Net().cuda()   # and no DistributedDataParallel anywhere
 Fix          A process group as in DF201; the call of the model in a training step goes through
              DistributedDataParallel (the helper over_ranks), so that all else, such as saving,
              evaluating and reading attributes, keeps the model as it is. DF401 then deals the data.
-             Where a step does more than call one model once, and go back through it once, the
-             finding says what, and the group and the wrapper are set up by hand.
+             Where a step does more than call one model once, and go back through it once, as that
+             of a GAN does, all ranks average the gradients before each optimizer steps
+             (average_gradients), and begin with the same weights (same_weights). Where neither is
+             right, the finding says why.
 Fix safety   Safe: without a launcher nothing changes. Where the result would not be right, the
              script is patched without it, and the finding says why.
 Source       https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html

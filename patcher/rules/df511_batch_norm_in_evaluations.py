@@ -1,8 +1,8 @@
 """Ranks evaluate with averages of batch norm of their own.
 
-What         All ranks evaluate the module inside of DistributedDataParallel, which has BatchNorm
-             layers, and what comes out decides whether the training goes on or how fast it learns,
-             or is gathered from all ranks.
+What         All ranks evaluate a module with BatchNorm layers, inside of DistributedDataParallel
+             or with gradients that are averaged by hand, and what comes out decides whether the
+             training goes on or how fast it learns, or is gathered from all ranks.
 At run time  Each rank's averages come from its own batches: only a forward pass of the wrapper
              makes them rank 0's. Scores differ, a rank that stops early leaves its peers waiting
              until the time-out, and the weights that are saved score otherwise.
@@ -21,6 +21,7 @@ from ..analysis.evaluations import Evaluation
 from ..analysis.program import Program
 from ..analysis.rank_divergence import conditional_exits, decisions_by
 from ..analysis.rank_reach import RANKS, roles_reaching
+from ..analysis.wrapping import AVERAGE, SHARED
 from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import runs_the_module
@@ -34,14 +35,15 @@ GATHERING = ("gathered", "mean_of_ranks", "all_gather", "all_gather_object", "al
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.calls_to("DistributedDataParallel") or not norms_by_batch(program):
+    is_bare = bool(program.calls_to(SHARED, AVERAGE))  # no wrapper stays around the model
+    if not (is_bare or program.calls_to("DistributedDataParallel")) or not norms_by_batch(program):
         return
     seen: set[ast.stmt] = set()  # a function with two loops calls eval() once
     for evaluation in program.evaluations:
         module, mode = evaluation.module, evaluation.mode
         if mode is evaluation.loop or mode in seen or is_shared(evaluation):
             continue
-        if not runs_the_module(evaluation):
+        if not is_bare and not runs_the_module(evaluation):
             continue  # the wrapper sends rank 0's averages with the first batch
         by_all = all(
             roles_reaching(program, module, each) >= RANKS for each in (mode, evaluation.loop)

@@ -1,0 +1,177 @@
+"""Edits that average gradients over the ranks before each step of an optimizer.
+
+They are right whatever a step does to get its gradients: several models, several forward or
+backward passes, gradients of gradients. An average of averages is the same average, so that a step
+of two optimizers, or of several micro-batches, may ask for it more than once. What is not linear in
+the gradients, such as clipping, must come behind.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.frameworks import OPTIMIZERS
+from ..analysis.program import Program
+from ..analysis.train_loops import (
+    CLIPPING,
+    TrainLoop,
+    is_backward,
+    is_of_inputs,
+    is_optimizer_step,
+    is_step_of_inputs,
+)
+from ..analysis.wrapping import AVERAGE
+from ..editing.edits import Define, Edit, Import, Insert
+from ..source.module import Module
+from ..source.tree import Function, everywhere, mentions
+from .chosen_cards import NotShareableError
+
+ALIKE = "same_weights"  # of helper_code.py
+CHANGES_GRADIENTS = (*CLIPPING, "unscale_")
+
+Place = tuple[Module, ast.Call]
+
+
+def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
+    """Edits of all steps that training loops run. Raises NotShareableError.
+
+    Every optimizer's step of the program must be among them: one that is not would step by the
+    gradients of one rank.
+    """
+    steps: list[Place] = []
+    for loop in loops:
+        calls = [
+            each for stmt in loop.steps.body for each in calls_below(program, loop.module, stmt)
+        ]
+        own = [place for place in calls if is_step_of_optimizer(program, *place)]
+        for where, call in calls:
+            if where.last_name(call.func) in OPTIMIZERS and not is_of_inputs(call):
+                raise NotShareableError(f"line {call.lineno} makes an optimizer in each step")
+        if not own:
+            raise NotShareableError(f"where line {loop.steps.lineno} steps cannot be told")
+        steps += [place for place in own if place not in steps]
+    found = {call for _, call in steps}
+    for module, call in program.calls_to("step"):
+        if (
+            call not in found
+            and program.is_live(module, call)
+            and is_step_of_optimizer(program, module, call)
+        ):
+            raise NotShareableError(f"line {call.lineno} steps an optimizer elsewhere")
+    edits: dict[tuple[Module, Edit], None] = {}
+    for module, call in steps:
+        code = f"{AVERAGE}({module.text(stepped(module, call))})"
+        edits[module, Insert(behind_backward(program, module, call), code)] = None
+    for module, made in program.calls_to(*OPTIMIZERS):
+        stmt = module.statement(made)
+        if is_of_inputs(made) and module.function(made) is not None:
+            continue
+        if (
+            program.is_live(module, made)
+            and isinstance(stmt, ast.Assign)
+            and stmt.value is made
+            and len(stmt.targets) == 1
+        ):
+            code = f"{ALIKE}({module.text(stmt.targets[0])})"
+            edits[module, Insert(stmt, code, "after")] = None
+    needed: list[Edit] = [Define(AVERAGE), Import("torch")]
+    modules = dict.fromkeys(module for module, _ in edits)
+    return [*edits, *((module, edit) for module in modules for edit in needed)]
+
+
+def is_step_of_optimizer(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call steps an optimizer of torch's, and no schedule; one by a scaler as well."""
+    if not is_optimizer_step(module, call) or program.callees(module, call):
+        return False
+    if is_step_of_inputs(module, call):
+        return False
+    owner = stepped(module, call)
+    made = [each for each in made_by(program, module, owner) if isinstance(each, ast.Call)]
+    return not made or any(
+        module.last_name(each.func) in OPTIMIZERS or "optim" in module.dotted(each.func).lower()
+        for each in made
+    )
+
+
+def made_by(program: Program, module: Module, node: ast.expr) -> list[ast.expr]:
+    """What an optimizer's name or attribute may be bound to."""
+    found = program.resolve(module, node)
+    if found is not None and isinstance(found[1], ast.expr):
+        return [found[1]]
+    return module.alternatives(node, node)
+
+
+def stepped(module: Module, call: ast.Call) -> ast.expr:
+    """The optimizer of ``optimizer.step()`` or of ``scaler.step(optimizer)``."""
+    assert isinstance(call.func, ast.Attribute)
+    owner = call.func.value
+    if not call.args and not call.keywords:
+        return owner
+    if "scaler" in module.text(owner).lower() and isinstance(
+        call.args[0], ast.Name | ast.Attribute
+    ):
+        return call.args[0]
+    raise NotShareableError(f"line {call.lineno} hands its step a closure")
+
+
+def behind_backward(program: Program, module: Module, call: ast.Call) -> ast.stmt:
+    """The statement before which the gradients of a step are whole, and nothing has changed them.
+
+    Raises NotShareableError where they are changed before a test of whether to step.
+    """
+    place: ast.AST = module.statement(call)
+    above, goes_back = since_backward(program, module, module.statement(call))
+    changing = [each for each in above if changes_gradients(program, module, each)]
+    first = changing[0] if changing else module.statement(call)
+    while not goes_back and isinstance(module.parents[place], ast.If | ast.With):
+        place = module.parents[place]
+        assert isinstance(place, ast.stmt)
+        above, goes_back = since_backward(program, module, place)
+        for each in above:
+            if changes_gradients(program, module, each):
+                raise NotShareableError(f"line {each.lineno} changes gradients before a test")
+    return first
+
+
+def since_backward(program: Program, module: Module, stmt: ast.stmt) -> tuple[list[ast.stmt], bool]:
+    """The statements above one in its block, back to the last that goes back or steps, if any."""
+    block = module.body(stmt)
+    above: list[ast.stmt] = []
+    for each in reversed(block[: block.index(stmt)]):
+        calls = calls_below(program, module, each)
+        if any(is_backward(call) or is_optimizer_step(where, call) for where, call in calls):
+            return above, True
+        above.insert(0, each)
+    return above, False
+
+
+def changes_gradients(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement clips gradients, or reads or writes ``parameter.grad``."""
+    below = [function for _, function in functions_below(program, module, stmt)]
+    return any(mentions(node, "grad") for node in (stmt, *below)) or any(
+        where.last_name(call.func) in CHANGES_GRADIENTS
+        for where, call in calls_below(program, module, stmt)
+    )
+
+
+def calls_below(program: Program, module: Module, stmt: ast.stmt) -> Iterator[Place]:
+    """The calls in a statement, and in the functions of the program that it runs."""
+    yield from ((module, call) for call in everywhere(stmt, ast.Call))
+    for where, function in functions_below(program, module, stmt):
+        yield from ((where, call) for call in everywhere(function, ast.Call))
+
+
+def functions_below(
+    program: Program, module: Module, stmt: ast.stmt
+) -> list[tuple[Module, Function]]:
+    """The functions of the program that a statement runs, also through others."""
+    found: dict[tuple[Module, Function], None] = {}
+    pending = [(module, call) for call in everywhere(stmt, ast.Call)]
+    while pending:
+        where, call = pending.pop()
+        for callee in program.callees(where, call):
+            if callee not in found:
+                found[callee] = None
+                pending += [(callee[0], each) for each in everywhere(callee[1], ast.Call)]
+    return [*found]
