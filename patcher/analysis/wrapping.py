@@ -15,7 +15,7 @@ from .wrapped_elsewhere import stays_in_another_class
 
 TORCH_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 ABOUT_CARDS = re.compile("gpu|cuda|device|parallel", re.IGNORECASE)
-# Of helper_code.py: a model for one call, which stays what it is otherwise; gradients before a step.
+# Of helper_code.py: a model for one call, which stays what it is; gradients before a step.
 SHARED, AVERAGE = "over_ranks", "average_gradients"
 OTHER_WAYS = AVERAGES_GRADIENTS - {TORCH_WRAPPER, "apex.parallel.DistributedDataParallel"}
 
