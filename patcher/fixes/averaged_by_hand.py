@@ -11,8 +11,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batch_taint import NotDealtError
 from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.program import Program
+from ..analysis.steps_apart import refuse_steps_apart
 from ..analysis.train_loops import (
     CLIPPING,
     TrainLoop,
@@ -44,6 +46,10 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
         calls = [
             each for stmt in loop.steps.body for each in calls_below(program, loop.module, stmt)
         ]
+        try:
+            refuse_steps_apart(program, loop)
+        except NotDealtError as error:
+            raise NotShareableError(str(error)) from None
         own = [place for place in calls if is_step_of_optimizer(program, *place)]
         for where, call in calls:
             if where.last_name(call.func) in OPTIMIZERS and not is_of_inputs(call):

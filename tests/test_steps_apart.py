@@ -1,0 +1,77 @@
+"""Gradients are averaged by hand only where all ranks come to each step together."""
+
+from __future__ import annotations
+
+import pytest
+from cases import found
+
+SCRIPT = """\
+import random
+import torch
+from torch.utils.data import DataLoader
+
+class Pair:
+    def __init__(self, net, critic, args):
+        self.net, self.critic, self.args, self.made = net, critic, args, None
+        self.steps = torch.optim.SGD(net.parameters(), 0.1)
+        self.critic_steps = torch.optim.SGD(critic.parameters(), 0.1)
+
+    def take(self, batch):
+        self.made = self.net(batch)
+
+    def loss(self):
+        return self.critic(self.made).mean()
+
+    def step(self, batch, number):
+        self.take(batch)
+        loss = self.loss()
+        loss.backward()
+        if {test}:
+            self.steps.step()
+        {behind}
+        self.critic_steps.step()
+
+def main(args):
+    pair = Pair(torch.nn.Linear(2, 2), torch.nn.Linear(2, 1), args)
+    for epoch in range(3):
+        for number, batch in enumerate(DataLoader(examples)):
+            {before}
+            pair.step(batch, number)
+
+if __name__ == "__main__":
+    main(parser.parse_args())
+"""
+TOGETHER = {
+    "by the number": {"test": "number % 5 == 0"},
+    "by an option": {"test": "self.args.twice"},
+    "by the epoch": {"before": "if epoch < 1:\n                continue"},
+    "by what is printed": {"behind": "if loss.item() > 2:\n            print(loss)"},
+}
+APART = {
+    "by the loss": ({"test": "loss.item() > 0.1"}, "line 22, which hangs on the test in line 21"),
+    "by an attribute": ({"test": "self.made.max() < 9"}, "the test in line 21"),
+    "by the batch": (
+        {"before": "if batch.isnan().any():\n                continue"}, "the test in line 30"
+    ),
+    "by a second pass": (
+        {"behind": "if loss > 1:\n            self.loss().backward()"}, "the test in line 23"
+    ),
+    "by chance": ({"test": "random.random() < 0.5"}, "line 21 draws by chance whether to step"),
+}  # fmt: skip
+
+
+def script(parts: dict[str, str]) -> str:
+    return SCRIPT.format(**{"test": "True", "behind": "", "before": ""} | parts)
+
+
+@pytest.mark.parametrize("parts", TOGETHER.values(), ids=TOGETHER)
+def test_ranks_share_steps_that_all_of_them_take(parts: dict[str, str]) -> None:
+    (finding,) = found("DF204", script(parts))
+    assert finding.edits, finding.because
+
+
+@pytest.mark.parametrize(("parts", "because"), APART.values(), ids=APART)
+def test_ranks_do_not_share_steps_that_each_decides_on(parts: dict[str, str], because: str) -> None:
+    (finding,) = found("DF204", script(parts))
+    assert finding.because.endswith(because)
+    assert not finding.edits
