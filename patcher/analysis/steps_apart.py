@@ -30,15 +30,15 @@ def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
     for function, names in tainted_functions(program, loop, of_batch).items():
         module = program.module_of(function)
         refuse_drawn_tests(module, function.body)
-        for kind in (ast.If, ast.While):
-            for test in within(function.body, kind):
-                inside = [*test.body, *test.orelse]
-                together = next(apart(program, module, function, inside), None)
-                if names & names_in(test.test) and together is not None:
-                    raise NotDealtError(
-                        f"ranks would not all come to line {together.lineno}, which hangs on the"
-                        f" test in line {test.lineno}"
-                    )
+        tests: list[ast.If | ast.While] = [*within(function.body, ast.If)]
+        for test in (*tests, *within(function.body, ast.While)):
+            inside = [*test.body, *test.orelse]
+            together = next(apart(program, module, function, inside), None)
+            if names & names_in(test.test) and together is not None:
+                raise NotDealtError(
+                    f"ranks would not all come to line {together.lineno}, which hangs on the"
+                    f" test in line {test.lineno}"
+                )
 
 
 def refuse_drawn_tests(module: Module, body: list[ast.stmt]) -> None:
