@@ -24,6 +24,7 @@ from ..analysis.conditions import tests_before
 from ..analysis.early_reads import OWN_FILES, early_reads
 from ..analysis.effects import Kind, Reached, direct_effects
 from ..analysis.file_effects import PathKind
+from ..analysis.file_locks import holds_file_lock
 from ..analysis.program import Program
 from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_by_role
 from ..source.module import Module
@@ -74,6 +75,8 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
     if ranks_at(program, module, call) < RANKS:
         return
     if reached.path_kind in (PathKind.RANK, PathKind.MEMORY) or is_own(program, module, path):
+        return
+    if holds_file_lock(program, module, call):
         return
     tests = guards(program, module, call)
     if any(asks_for_file(where, test) for where, test in tests) and has_lone_barrier(program):

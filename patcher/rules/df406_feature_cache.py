@@ -17,6 +17,7 @@ Source       os.replace (atomic on one file system)
 import ast
 from collections.abc import Iterator
 
+from ..analysis.file_locks import holds_file_lock
 from ..analysis.manual_sharding import is_constant
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, roles_reaching
@@ -57,6 +58,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 and any(same_code(part, path) for part in (*argument_values(read), owner(read)))
                 and Role.OTHER in roles_reaching(program, module, read)
             ]
+            if holds_file_lock(program, module, call):
+                reads = [read for read in reads if not holds_file_lock(program, module, read)]
             reads = [read for read in reads if not trains_between(program, module, read, call)]
             if not reads or is_memory(module, path) or tells_ranks_apart(program, module, path):
                 continue

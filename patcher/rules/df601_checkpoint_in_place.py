@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from ..analysis.certain_reach import surely_on_every_rank
 from ..analysis.file_effects import staged_folder
+from ..analysis.file_locks import holds_file_lock
 from ..analysis.frameworks import OWNS_LOOP, calls_one_of
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
@@ -52,6 +53,8 @@ def findings(program: Program) -> Iterator[Finding]:
             severity = None if surely else Severity.DEGRADED
             if path is not None and not by_all_ranks and is_renamed_later(module, call, path):
                 continue
+            if by_all_ranks and holds_file_lock(program, module, call):
+                continue  # whoever comes first may have to write it
             if path is None:
                 yield Finding(module, call, because, severity=severity)
             elif is_memory(module, path) or names_rank(program, module, path):

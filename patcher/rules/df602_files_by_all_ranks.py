@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.before_group import runs_before_group
+from ..analysis.file_locks import holds_file_lock
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
@@ -89,6 +90,8 @@ def findings(program: Program) -> Iterator[Finding]:
             if path is None or is_memory(module, path) or names_rank(program, module, path):
                 continue
             if is_fetched_in_turn(program, module, call):
+                continue
+            if holds_file_lock(program, module, call) and not appends(call):
                 continue
             if is_of_one_result(module, call, path):
                 because = "every rank writes it, unless each has results of its own"
@@ -169,6 +172,11 @@ def is_for_writing(module: Module, call: ast.Call) -> bool:
         and isinstance(mode.value, str)
         and any(letter in mode.value for letter in "wax+")
     )
+
+
+def appends(call: ast.Call) -> bool:
+    mode = argument(call, 1, "mode")
+    return isinstance(mode, ast.Constant) and isinstance(mode.value, str) and "a" in mode.value
 
 
 def is_of_one_result(module: Module, call: ast.Call, path: ast.expr) -> bool:

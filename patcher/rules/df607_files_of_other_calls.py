@@ -18,6 +18,7 @@ from ..analysis.before_group import runs_before_group
 from ..analysis.certain_reach import surely_on_every_rank
 from ..analysis.effects import Kind, Reached, direct_effects
 from ..analysis.file_effects import BUFFERS, PathKind
+from ..analysis.file_locks import holds_file_lock
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
 from ..analysis.written_paths import names_rank
@@ -57,6 +58,7 @@ def findings(program: Program) -> Iterator[Finding]:
                     each.effect.kind in KINDS
                     and is_of_all_ranks(program, module, each)
                     and not is_fetched_in_turn(program, module, each.effect.node)
+                    and not holds_file_lock(program, module, each.effect.node)
                 ):
                     yield judged(program, module, each)
 
