@@ -57,7 +57,8 @@ def findings(program: Program) -> Iterator[Finding]:
     for module, test, gates in tests:
         function = module.function(test)
         if (module, function) in group_calls:
-            has_group = precedes(group_calls[module, function], test)
+            calls = group_calls[module, function]
+            has_group = any(precedes(call, test) for call in calls)
         else:
             has_group = function not in early_functions
         is_harmless = bool(gates) and all(is_per_node(module, gate) for gate in gates)
