@@ -41,6 +41,7 @@ FIX = [
     ("d = torch.device('cuda:%d' % gpu)", f"d = torch.device({TEXT} 'cuda:%d' % gpu)"),
     ("d = f'cuda:{args.gpu}' if has else 'cpu'",
         f"d = ({TEXT} f'cuda:{{args.gpu}}') if has else 'cpu'"),
+    ("d = i == n and 'cuda:' + str(n) != c", f"d = i == n and ({TEXT} 'cuda:' + str(n)) != c"),
     ("d = 'cuda:{}'.format(n)", f"d = {TEXT} 'cuda:{{}}'.format(n)"),
 ]  # fmt: skip
 

@@ -32,6 +32,10 @@ from ..source.module import Module
 CODE, SEVERITY, SAFETY = "DF206", Severity.ERROR, Safety.SAFE
 
 MOVES = ("cuda", "to")
+BINDS_CLOSER = (  # to its operands than "if … else" to its own
+    *(ast.IfExp, ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.Attribute, ast.Subscript),
+    *(ast.Starred, ast.comprehension),
+)
 TOLD = ("print", "info", "debug", "warning", "log", "write")
 
 
@@ -180,5 +184,5 @@ def device_texts(module: Module) -> Iterator[tuple[ast.expr, str]]:
 def enclosed(module: Module, node: ast.expr, ranks: str) -> str:
     """The text of a choice between the ranks' value and a lone process's, in brackets if needed."""
     code = f"{ranks} if {LAUNCHED} else {module.text(node)}"
-    needs = isinstance(module.parents[node], ast.IfExp | ast.BinOp | ast.Attribute)
+    needs = isinstance(module.parents[node], BINDS_CLOSER)
     return f"({code})" if needs else code
