@@ -97,3 +97,42 @@ def test_one_of_them_that_is_refused_is_named(scripts: list[Path]) -> None:
     assert "two.py: not patched" in done.output
     assert "DistributedDataParallel" in scripts[0].read_text()
     assert "DistributedDataParallel" not in scripts[1].read_text()
+
+
+def test_what_one_patch_leaves_to_the_launcher_the_next_does_not_gate_again(
+    tmp_path: Path,
+) -> None:
+    model = """\
+import torch
+
+
+class Net(torch.nn.Linear):
+    def forward(self, x):
+        torch.cuda.set_device(1)
+        return super().forward(x)
+"""
+    script = """\
+import torch
+from model import Net
+from torch.utils.data import DataLoader
+
+
+def main():
+    model = Net(2, 2).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for batch in DataLoader(torch.randn(8, 2), batch_size=2):
+        model(batch.cuda()).mean().backward()
+        optimizer.step()
+
+
+if __name__ == "__main__":
+    main()
+"""
+    (tmp_path / "model.py").write_text(model)
+    scripts = [tmp_path / "one.py", tmp_path / "two.py"]
+    for name in scripts:
+        name.write_text(script)
+    run("patch", *scripts)
+    text = (tmp_path / "model.py").read_text()
+    assert text.count("'LOCAL_RANK' not in os.environ") == 1
+    assert "is_initialized" in scripts[1].read_text()

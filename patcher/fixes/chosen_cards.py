@@ -78,10 +78,19 @@ def cards_left_to_launcher(program: Program) -> Iterator[tuple[Module, Edit]]:
                 stmt = module.statement(call)
                 if not (isinstance(stmt, ast.Expr) and stmt.value is call):
                     raise NotShareableError(f"line {call.lineno} chooses a card")
-                yield module, Guard(stmt, NOT_IN_LAUNCH)
-                yield module, Import("os")
+                if not is_left_to_launcher(module, stmt):
+                    yield module, Guard(stmt, NOT_IN_LAUNCH)
+                    yield module, Import("os")
         yield from ((module, edit) for edit in card_variables(program, module))
         refuse_chosen_cards(program, module)
+
+
+def is_left_to_launcher(module: Module, stmt: ast.stmt) -> bool:
+    """Whether the patch of another script that shares the module has gated a statement."""
+    return any(
+        isinstance(up, ast.If) and NOT_IN_LAUNCH in module.text(up.test)
+        for up in module.ancestors(stmt)
+    )
 
 
 def card_variables(program: Program, module: Module) -> Iterator[Edit]:
@@ -90,6 +99,8 @@ def card_variables(program: Program, module: Module) -> Iterator[Edit]:
         if node.value != "CUDA_VISIBLE_DEVICES" or not program.is_live(module, node):
             continue
         stmt = module.statement(node)
+        if is_left_to_launcher(module, stmt):
+            continue
         if sets_visible_cards(module, node):
             yield Guard(stmt, NOT_IN_LAUNCH)
         elif any(
