@@ -483,6 +483,55 @@ FIX = [
         -        model = torch.nn.DataParallel(model)
              for batch in torch.utils.data.DataLoader(data):
         """),
+    ("DF303", "what is asked of the model in a wrapper for evaluation is asked of the model", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        def evaluate(args, model, data):
+            model = torch.nn.DataParallel(model)
+            model.eval()
+            model.module.load_state_dict(args.state)
+            top = model.module if hasattr(model, "module") else model
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch)
+        """, """
+        @@ -3,5 +3,4 @@
+         def evaluate(args, model, data):
+        -    model = torch.nn.DataParallel(model)
+             model.eval()
+        -    model.module.load_state_dict(args.state)
+        +    getattr(model, 'module', model).load_state_dict(args.state)
+             top = model.module if hasattr(model, "module") else model
+        """),
+    ("DF303", "what is asked of the model where a lone process alone wraps it", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        def export(model):
+            model = torch.nn.DataParallel(model)
+            torch.save(model.module.state_dict(), "export.pt")
+        """, """
+        @@ -3,3 +3,4 @@
+         def export(model):
+        -    model = torch.nn.DataParallel(model)
+        -    torch.save(model.module.state_dict(), "export.pt")
+        +    if not torch.distributed.is_initialized():
+        +        model = torch.nn.DataParallel(model)
+        +    torch.save(getattr(model, 'module', model).state_dict(), "export.pt")
+        """),
+    ("DF303", "what is trained has a wrapper of either kind", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        model = torch.nn.DataParallel(model)
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).backward()
+        torch.save(model.module.state_dict(), "model.pt")
+        """, """
+        @@ -2,3 +2,4 @@
+         torch.distributed.init_process_group('gloo')
+        -model = torch.nn.DataParallel(model)
+        +if not torch.distributed.is_initialized():
+        +    model = torch.nn.DataParallel(model)
+         for batch in torch.utils.data.DataLoader(data):
+        """),
     ("DF303", "a wrapper for evaluation goes with a test that it is the other branch of", """
         import torch
         def evaluate(args, model, data):

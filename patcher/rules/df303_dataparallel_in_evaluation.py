@@ -24,9 +24,11 @@ from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import NO_GROUP, end, serves_training, wrap_in
+from ..fixes.process_group import unwrapped_model
 from ..fixes.statements import with_gate
 from ..source.module import Module
 from ..source.tree import argument, last_argument, mentions, precedes, within
+from .df305_wrapper_in_the_way import is_tested
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
 
@@ -44,19 +46,26 @@ def findings(program: Program) -> Iterator[Finding]:
         evaluates = program.evaluation_of(module, call) is not None and function not in training
         if evaluates and program.train_loops and wrap_in(module, call) is not None:
             because = "an evaluation function wraps its model, which may have a wrapper"
-            yield Finding(module, call, because, (unwrapped(module, call),))
+            edits = (unwrapped(module, call), *asked_of_the_model(module, call))
+            yield Finding(module, call, because, edits)
     for module, call in program.calls_to("DataParallel"):
         if program.evaluation_of(module, call) is not None and program.has_ranks:
             if is_on_own_card(call):
                 continue
             because = "an evaluation function wraps its model"
-            edits = on_own_card(program, module, call) or (unwrapped(module, call),)
+            edits = on_own_card(program, module, call) or (
+                unwrapped(module, call),
+                *asked_of_the_model(module, call),
+            )
             yield Finding(module, call, because, edits)
         elif has_group and roles_reaching_in_function(module, call) & RANKS:
             if is_on_own_card(call):
                 continue
             because = "nothing keeps a rank of a process group away from it"
             edits = on_own_card(program, module, call) or restrict_to_lone_process(module, call)
+            wrap = wrap_in(module, call)
+            if wrap is not None and not serves_training(program, module, wrap):
+                edits = (*edits, *asked_of_the_model(module, call)) if edits else edits
             yield Finding(module, call, because, edits)
 
 
@@ -66,6 +75,20 @@ def unwrapped(module: Module, call: ast.Call) -> Edit:
     if wrap is not None and (wrap.inner != wrap.target or wrap.moves):
         return Replace(wrap.stmt, f"{wrap.target} = {wrap.inner}{wrap.moves}")
     return Replace(with_gate(module, module.statement(call)), "")
+
+
+def asked_of_the_model(module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that read ``model.module`` behind a wrapper where there may be none, or another."""
+    wrap = wrap_in(module, call)
+    if wrap is None:
+        return ()
+    return tuple(
+        Rewrite(read, unwrapped_model(wrap.target))
+        for read in within(module.scope_statements(wrap.stmt), ast.Attribute)
+        if read.attr == "module" and module.text(read.value) == wrap.target
+        if isinstance(read.ctx, ast.Load) and precedes(wrap.stmt, read)
+        if not is_tested(module, read, wrap.stmt)
+    )
 
 
 def is_on_own_card(call: ast.Call) -> bool:
