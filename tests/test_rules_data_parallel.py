@@ -232,6 +232,35 @@ FIX = [
         +    model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
          for b in torch.utils.data.DataLoader(data):
         """),  # noqa: E501
+    ("DF301", "in each of two functions that make a model of their own", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        def pretrain():
+            model = First().to(device)
+            if not torch.distributed.is_initialized():
+                model = torch.nn.DataParallel(model)
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+        def train():
+            model = Second().to(device)
+            if not torch.distributed.is_initialized():
+                model = torch.nn.DataParallel(model)
+            for b in torch.utils.data.DataLoader(data):
+                model(b).backward()
+        pretrain()
+        train()
+        """, """
+        @@ -6,2 +6,4 @@
+                 model = torch.nn.DataParallel(model)
+        +    if torch.distributed.is_initialized():
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for b in torch.utils.data.DataLoader(data):
+        @@ -12,2 +14,4 @@
+                 model = torch.nn.DataParallel(model)
+        +    if torch.distributed.is_initialized():
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for b in torch.utils.data.DataLoader(data):
+        """),  # noqa: E501
     ("DF301", "within the test where the model is used there", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)

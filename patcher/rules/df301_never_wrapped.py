@@ -121,7 +121,7 @@ def findings(program: Program) -> Iterator[Finding]:
                     f"only a part of the model is wrapped, and ranks train the rest apart: wrap "
                     f"{whole} instead of {wrap.target}"
                 )
-            elif targets.count(wrap.target) > 1:
+            elif targets.count(wrap.target) > 1 and not each_of_a_function(places, wrap.target):
                 because = (
                     f"{wrap.target} is wrapped in several places: leave one "
                     f"{wrap.target} = DataParallel({wrap.target}) before the training"
@@ -232,6 +232,18 @@ def data_parallel_calls(program: Program) -> list[tuple[Module, Wrap]]:
         and serves_training(program, module, wrap)
         and not only_teaches(program, module, wrap.stmt)
     ]
+
+
+def each_of_a_function(places: list[tuple[Module, Wrap]], target: str) -> bool:
+    """Whether what is wrapped under one name is another model in each place: one of a function."""
+    functions = [module.function(wrap.stmt) for module, wrap in places if wrap.target == target]
+    return target.isidentifier() and all(
+        function is not None
+        and functions.count(function) == 1
+        and target not in parameters(function)
+        and not any(target in each.names for each in within(function.body, ast.Global))
+        for function in functions
+    )
 
 
 def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
