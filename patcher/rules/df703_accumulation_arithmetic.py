@@ -236,7 +236,28 @@ def has_step_number(loop: TrainLoop) -> bool:
         return False
     if is_cyclic(loop):
         return NUMBER in bound_names(loop.steps)
-    return bool(loop.step_name)
+    return bool(loop.step_name) and is_one_pass(loop)
+
+
+def is_one_pass(loop: TrainLoop) -> bool:
+    """Whether the loop ends where its loader does: not ``for step in range(n): next(batches)``."""
+    module, limit = loop.module, loop_range(loop)
+    if limit is None:
+        return True
+    is_length = any(
+        isinstance(value, ast.Call) and module.dotted(value.func) == "len"
+        for value in (limit, *module.alternatives(limit, limit))
+    )
+    name = loop.loader.name if loop.loader else ""
+    iterators = {
+        target.id
+        for call in module.calls_to("iter")
+        for stmt in [module.statement(call)]
+        if isinstance(stmt, ast.Assign) and stmt.value is call
+        for target in stmt.targets
+        if isinstance(target, ast.Name)
+    }
+    return is_length and name not in iterators  # which have no batch size
 
 
 def micro_step_text(loop: TrainLoop) -> str:
@@ -249,12 +270,14 @@ def micro_step_text(loop: TrainLoop) -> str:
 def counts_own_steps(loop: TrainLoop, test: ast.Compare) -> bool:
     """``step += 1`` per batch and ``step % n == 0``: right in a loop without epochs."""
     remainder = asked_value(test)
-    return (
-        isinstance(loop.steps, ast.While)
-        and isinstance(remainder, ast.BinOp)
-        and isinstance(remainder.left, ast.Name)
-        and is_counter(loop, remainder.left.id)
-    )
+    if not isinstance(remainder, ast.BinOp):
+        return False
+    if not isinstance(loop.steps, ast.While) and is_one_pass(loop):
+        return False
+    counts = {name.id for name in everywhere(remainder.left, ast.Name)}
+    by_loop = bool(loop.step_name) and counts == {loop.step_name}
+    counted = isinstance(remainder.left, ast.Name) and is_counter(loop, remainder.left.id)
+    return by_loop or counted
 
 
 def is_counter(loop: TrainLoop, name: str) -> bool:
@@ -279,6 +302,8 @@ def step_on_last(loop: TrainLoop, compare: ast.Compare) -> tuple[Edit, ...]:
         return fix_off_by_one(loop, compare)
     if loop.loader.cycle is not None:
         return step_on_last_of_cycle(loop, compare) or fix_off_by_one(loop, compare)
+    if not is_one_pass(loop):
+        return fix_off_by_one(loop, compare)
     module, loader = loop.module, loop.loader.name
     whole = module.parents[compare]
     edits: list[Edit] = [ask_for_last(compare)]
