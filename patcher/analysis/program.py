@@ -18,6 +18,7 @@ from ..source.module import Module, cached_per_module
 from ..source.tree import Function, everywhere, mentions, within
 from .argv_fields import argv_fields
 from .call_graph import CallGraph, reachable_functions
+from .copied_libraries import functions_reached
 from .evaluations import Evaluation, find_evaluations
 from .frameworks import OPTIMIZERS
 from .liveness import called_functions, never_spelled, run_functions, spelled_functions
@@ -302,9 +303,11 @@ class Program(CallGraph):
         """Whether the program may run ``node``.
 
         Without names that lead to every train loop and evaluation (a library may look functions up
-        by name), all code counts as live, but for methods of a library's copy that nobody calls.
+        by name), all code counts as live. Of a library's copy only what names lead to does.
         """
-        if self._is_in_copy(module) and not self.is_called(module, node):
+        if self._is_in_copy(module) and not (
+            self.is_called(module, node) and module.function(node) in self._reached_in_copies
+        ):
             return False
         return self.is_named(module, node) or not self._names_lead_to_loops
 
@@ -321,6 +324,11 @@ class Program(CallGraph):
     @cached_property
     def _in_copies(self) -> dict[Module, bool]:
         return {}
+
+    @cached_property
+    def _reached_in_copies(self) -> set[Function | None]:
+        copies = {each for each in self.modules if self._is_in_copy(each)}
+        return {None, *functions_reached(self, copies)}
 
     def is_named(self, module: Module, node: ast.AST) -> bool:
         """Whether names lead from the script to ``node``."""
