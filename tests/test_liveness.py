@@ -230,3 +230,46 @@ def test_methods_of_a_class_that_nobody_names_are_run_by_nobody(
     program = program_of(tmp_path, run=run, loops=CLASSES)
     loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
     assert [loop.steps.lineno for loop in loops] == lines
+
+
+TRIES_ITSELF = """
+import torch
+
+class Slow(torch.optim.SGD):
+    pass
+
+def build():
+    return torch.nn.Linear(8, 3)
+
+if __name__ == "__main__":
+    model = build()
+    optimizer = Slow(model.parameters(), lr=0.1)
+    for i in range(9):
+        model(torch.randn(2, 8)).mean().backward()
+        optimizer.step()
+    torch.save(model.state_dict(), "tried.pt")
+"""
+USES_IT = """
+import torch
+from slow import Slow
+
+model = torch.nn.DataParallel(torch.nn.Linear(8, 3).cuda())
+loader = torch.utils.data.DataLoader(torch.zeros(64, 8), batch_size=8, shuffle=True)
+optimizer = Slow(model.parameters(), lr=0.1)
+for batch in loader:
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_what_a_module_does_when_it_is_run_itself_is_nothing_of_its_importers(
+    tmp_path: Path,
+) -> None:
+    program_of(tmp_path, "run.py", run=USES_IT, slow=TRIES_ITSELF)
+    done = patch(tmp_path / "run.py")
+    assert done.refusal == ""
+    assert [Path(change.source.name).stem for change in done.changes] == ["run"]
+    assert {found.module.source.file for found in done.findings_before} == {"run.py"}
+    alone = patch(tmp_path / "slow.py")
+    assert "DF601" in {found.code for found in alone.findings_before}

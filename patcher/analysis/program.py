@@ -150,10 +150,7 @@ class Program(CallGraph):
         """
         if module is self.script:
             return False
-        if any(
-            isinstance(up, ast.If) and mentions(up.test, "__name__")
-            for up in module.ancestors(node)
-        ):
+        if self._is_under_others_guard(module, node):
             return True
         function = module.function(node)
         if function is None or function in seen:
@@ -256,7 +253,9 @@ class Program(CallGraph):
     def is_called(self, module: Module, node: ast.AST) -> bool:
         """Whether names lead from the script to ``node``, in a method that of the method, too."""
         function = module.function(node)
-        return function is None or function in self._called_functions
+        if function is None:
+            return not self._is_under_others_guard(module, node)
+        return function in self._called_functions
 
     @cached_property
     def _called_functions(self) -> set[Function]:
@@ -309,7 +308,16 @@ class Program(CallGraph):
             self.is_called(module, node) and module.function(node) in self._reached_in_copies
         ):
             return False
+        if module.function(node) is None:
+            return not self._is_under_others_guard(module, node)
         return self.is_named(module, node) or not self._names_lead_to_loops
+
+    def _is_under_others_guard(self, module: Module, node: ast.AST) -> bool:
+        """Whether ``node`` is under the main guard of a module that the script imports."""
+        return module is not self.script and any(
+            isinstance(up, ast.If) and mentions(up.test, "__name__")
+            for up in module.ancestors(node)
+        )
 
     def _is_in_copy(self, module: Module) -> bool:
         """Whether a module is part of a copy of a library, in a folder that has its name."""
@@ -333,7 +341,9 @@ class Program(CallGraph):
     def is_named(self, module: Module, node: ast.AST) -> bool:
         """Whether names lead from the script to ``node``."""
         function = module.function(node)
-        return function is None or function in self.live_functions
+        if function is None:
+            return not self._is_under_others_guard(module, node)
+        return function in self.live_functions
 
     @cached_property
     def _names_lead_to_loops(self) -> bool:
