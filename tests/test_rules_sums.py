@@ -41,6 +41,8 @@ SUMS = {
         "loss = total(model(x), y)",
         "def total(a, b):\n    one = (a - b).sum()\n    return one + 0.1 * a.abs().sum()",
     ),
+    "that another is added to": script(f"{SUM}\n    loss += torch.sum(model(x))"),
+    "that a factor is put to": script(f"{SUM}\n    loss *= 0.5"),
     "in the call": script("pass", back="(model(x) - y).abs().sum().backward()"),
 }
 
@@ -84,6 +86,12 @@ SILENT = {
     "a sum over the classes": script("loss = (model(x) - y).sum(1).mean()"),
     "a sum over the number of examples": script("loss = (model(x) - y).sum() / len(x)"),
     "a sum over what nobody knows": script("loss = (model(x) - y).sum() / n"),
+    "a sum that is divided in place": script(f"{SUM}\n    loss /= len(x)"),
+    "a sum that a function divides in place": script(
+        "loss = of(model(x), y)",
+        "def of(a, b):\n    one = (a - b).sum()\n    one /= len(a)\n    return one",
+    ),
+    "a sum that nobody knows what is added to": script(f"{SUM}\n    loss += penalty(model)"),
     "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
     "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),

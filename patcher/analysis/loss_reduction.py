@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Iterator
 from enum import Enum
 
 from ..source.module import Module
-from ..source.tree import argument_values, everywhere, keyword, within
+from ..source.tree import argument_values, everywhere, keyword, precedes, within
 from .model_results import forward_of, unpacked_result
 from .program import Program
 
@@ -90,12 +91,25 @@ def reduction_of(
     def of(part: ast.expr, place: int | None = place) -> Reduction:
         return reduction_of(program, module, part, accumulation, depth + 1, place)
 
+    def changed(kind: Reduction, change: ast.AugAssign) -> Reduction:
+        match change.op:
+            case ast.Add() | ast.Sub():
+                return added(kind, of(change.value, None))
+            case ast.Mult() | ast.Div() if is_factor(program, change.value):
+                return kind
+            case ast.Div() if module.text(change.value) == accumulation or kind is Reduction.MEAN:
+                return kind
+        return Reduction.UNKNOWN
+
     if depth > MAX_DEPTH:
         return Reduction.UNKNOWN
     match node:
         case ast.Name():
             if values := module.alternatives(node, node):
-                return together([of(value) for value in values])
+                kind = together([of(value) for value in values])
+                for change in changes_in_place(module, node, values):
+                    kind = changed(kind, change)
+                return kind
             unpacked = None if place is not None else unpacked_result(module, node)
             return of(*unpacked) if unpacked else Reduction.UNKNOWN
         case ast.Subscript(slice=ast.Constant(value=int(index))) if place is None:
@@ -122,6 +136,17 @@ def reduction_of(
                 return kind
             return Reduction.UNKNOWN if kind is not Reduction.MEAN else kind
     return Reduction.UNKNOWN
+
+
+def changes_in_place(
+    module: Module, name: ast.Name, values: list[ast.expr]
+) -> Iterator[ast.AugAssign]:
+    """``loss += penalty`` and ``loss /= count`` between what a name is bound to and its use."""
+    for store in module.stores.get((module.function(name), name.id), ()):
+        stmt = module.parents[store]
+        is_between = precedes(stmt, name) and any(precedes(value, stmt) for value in values)
+        if isinstance(stmt, ast.AugAssign) and is_between:
+            yield stmt
 
 
 def of_call(

@@ -38,7 +38,9 @@ def refuse_summed_losses(program: Program, loop: TrainLoop, *, even_if_divided: 
 
 
 def divides(code: list[ast.stmt] | ast.AST) -> bool:
-    return any(isinstance(node.op, ast.Div) for node in within(code, ast.BinOp))
+    operations: list[ast.BinOp | ast.AugAssign] = list(within(code, ast.BinOp))
+    operations += within(code, ast.AugAssign)
+    return any(isinstance(node.op, ast.Div) for node in operations)
 
 
 def calls_behind(module: Module, call: ast.Call, loss: ast.expr) -> list[tuple[Module, ast.Call]]:
