@@ -1040,6 +1040,46 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "batches of a rank that end before the loader begins anew",
+        """
+        import torch
+        def main(Net, data, batch_size, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            every = len(data) // batch_size
+            for step in range(epochs * every):
+                if step % every == 0:  # here
+                    batches = iter(torch.utils.data.DataLoader(data, batch_size=batch_size,
+                        sampler=torch.utils.data.DistributedSampler(data)))
+                model(next(batches)).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        """,
+        "O5",
+        "violated",
+    ),
+    (
+        "a loader that begins anew when a rank's batches end",
+        """
+        import torch
+        def main(Net, data, batch_size, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            every = len(data) // (batch_size * torch.distributed.get_world_size())
+            for step in range(epochs * every):
+                if step % every == 0:  # here
+                    batches = iter(torch.utils.data.DataLoader(data, batch_size=batch_size,
+                        sampler=torch.utils.data.DistributedSampler(data)))
+                model(next(batches)).mean().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        """,
+        "O5",
+        "holds",
+    ),
+    (
         "a horizon of optimizer steps",
         """
         from transformers import get_linear_schedule_with_warmup

@@ -228,6 +228,24 @@ NOOP = [
      "    sampler = torch.utils.data.DistributedSampler(data)\n"
      "    loader = torch.utils.data.DataLoader(data, sampler=sampler, batch_size=args.size)\n"
      "    for batch in loader:\n        model(batch).backward()\n        optimizer.step()\n"),
+    ("DF702", "a loader that begins anew where it ends, and a report of so many steps", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(data, model):
+            steps = len(data) // args.size
+            loader = DataLoader(data, args.size, sampler=DistributedSampler(data))
+            batches = iter(loader)
+            for step in range(args.steps):
+                try:
+                    batch = next(batches)
+                except StopIteration:
+                    batches = iter(loader)
+                    batch = next(batches)
+                model(batch).backward()
+                optimizer.step()
+                if step % steps == 0:
+                    print(step)
+        """),
     ("DF702", "a schedule that is stepped with each micro-batch",
         training(
             before="scheduler = get_linear_schedule_with_warmup(optimizer, "
@@ -462,6 +480,25 @@ FIX = [
         +    world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
         +    total = len(data) // (args.size * world_size) * 3
              scheduler = LambdaLR(optimizer, lambda s: max(0.0, 1 - s / total))
+        """),  # noqa: E501
+    ("DF702", "the steps after which the loader begins anew", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        size = args.size
+        def train(data, model):
+            steps = len(data) // args.size
+            for step in range(args.epochs * steps):
+                if step % steps == 0:
+                    batches = iter(DataLoader(data, size, sampler=DistributedSampler(data)))
+                model(next(batches)).backward()
+                optimizer.step()
+        """, """
+        @@ -4,3 +4,4 @@
+         def train(data, model):
+        -    steps = len(data) // args.size
+        +    world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        +    steps = len(data) // (args.size * world_size)
+             for step in range(args.epochs * steps):
         """),  # noqa: E501
     ("DF702", "a horizon of an optimizer that schedules itself", """
         import torch

@@ -22,7 +22,7 @@ from ..analysis.program import Program
 from ..analysis.scheduler_steps import hangs_on_step, scheduler_steps
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import argument, everywhere, keyword
+from ..source.tree import argument, everywhere, keyword, within
 from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity
 from .ranks import is_managed, ranked_loops
 from .verdict import AuditVerdict, unknown, violated
@@ -63,16 +63,26 @@ def intervals(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
     """What happens every so many steps, a number made of all examples and of one rank's batch.
 
     ``every = n_examples // (5 * batch_size)`` and ``if step % every == 0``, five times an epoch.
+    Where the loader begins anew then, ``next()`` finds no batch before.
     """
     module = loop.module
-    for test in (each.test for each in everywhere(loop.steps, ast.If)):
-        for node in everywhere(test, ast.BinOp):
+    for block in everywhere(loop.steps, ast.If):
+        for node in everywhere(block.test, ast.BinOp):
             if not isinstance(node.op, ast.Mod) or not isinstance(node.right, ast.Name):
                 continue
             parts = quantity(program, module, node.right, loop)
             counts_examples = any(not part.isdigit() for part in parts.factors)
             by_batch = any("batch" in part for part in parts.divisors)
             if counts_examples and by_batch and LOADER not in parts and WORLD not in parts:
+                if any(module.dotted(call.func) == "iter" for call in within(block.body, ast.Call)):
+                    text = module.text(node.right)
+                    yield violated(
+                        module,
+                        node,
+                        f"a rank's batches end before `{text}` steps, after which the loader begins"
+                        f" anew: divide `{text}` by the number of ranks",
+                    )
+                    continue
                 yield unknown(
                     module,
                     node,

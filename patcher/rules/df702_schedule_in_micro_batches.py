@@ -8,7 +8,8 @@ At run time  With accumulation 4 the learning rate ends at 30 % of its peak, sti
 Example      args.max_steps = args.epoch * len(train_dataloader)
 Fix          Count optimizer steps: len(train_dataloader) / accumulation, rounded up; rounded down
              where the loader drops its last batch. What counts examples times ranks counts steps;
-             a horizon of all examples by one rank's batch is divided by the number of ranks.
+             a horizon of all examples by one rank's batch is divided by the number of ranks, and so
+             is the number of steps after which the loader begins anew.
 Fix safety   Safe: with accumulation 1 the numbers are the same.
 Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
@@ -197,7 +198,7 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
     size = loader.batch_size
     if size is None or has_world_size(module, size):
         return
-    quantities = computed_from(loop, step_quantities(loop))
+    quantities = computed_from(loop, step_quantities(loop) | set(restart_intervals(loop)))
     name = f"({NUMBER_OF_RANKS})" if module.occurrences(WORLD) else WORLD
     for stmt in within(loop.scope, ast.Assign):
         if not any(module.text(target) in quantities for target in stmt.targets):
@@ -345,7 +346,11 @@ def holds_batch_size(loop: TrainLoop, node: ast.expr) -> bool:
     """Whether the loader's batch size is part of ``node``."""
     assert loop.loader is not None
     size = loop.loader.batch_size
-    return size is not None and any(same_code(part, size) for part in below(node))
+    sizes = [] if size is None else [size, resolve(loop.module, size)]
+    if isinstance(size, ast.Name) and sizes[1] is size:  # the module's own
+        value = loop.module.single_assignment(None, size.id)
+        sizes += [] if value is None else [value]
+    return any(same_code(part, each) for each in sizes for part in below(node))
 
 
 def resolve(module: Module, node: ast.expr) -> ast.expr:
@@ -398,6 +403,16 @@ def step_quantities(loop: TrainLoop) -> set[str]:
         if word.arg in HORIZONS and not steps_with_micro_batches(loop, module, call)
     )
     return texts
+
+
+def restart_intervals(loop: TrainLoop) -> Iterator[str]:
+    """``if step % epoch_size == 0: batches = iter(loader)``: a rank's batches end sooner."""
+    module = loop.module
+    for test in everywhere(loop.steps, ast.If):
+        if any(module.dotted(call.func) == "iter" for call in within(test.body, ast.Call)):
+            for node in everywhere(test.test, ast.BinOp):
+                if isinstance(node.op, ast.Mod):
+                    yield module.text(node.right)
 
 
 def is_schedule(module: Module, node: ast.expr) -> bool:
