@@ -756,6 +756,35 @@ def test_a_rank_has_one_of_the_cards_that_another_module_counts(
     assert [edit.code.splitlines()[1].strip() for f in others for edit in f.edits[:1]] == counts
 
 
+@pytest.mark.parametrize(
+    ("option", "more", "is_one"),
+    [
+        pytest.param("type=int, default=2", "", True, id="a number"),
+        pytest.param("default='0,1'", "", False, id="a list"),
+        pytest.param("type=int, default=2", "args.n_gpu = count()", False, id="set by the script"),
+    ],
+)
+def test_a_rank_takes_one_card_where_an_option_says_how_many(
+    option: str, more: str, is_one: bool
+) -> None:
+    text = f"""
+        import argparse
+        import torch
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--n_gpu", {option})
+        args = parser.parse_args()
+        {more or "pass"}
+        loader = torch.utils.data.DataLoader(data, 8 * args.n_gpu)
+        if args.n_gpu > 1:
+            net = torch.nn.DataParallel(net)
+        for batch in loader:
+            net(batch).mean().backward()
+            optimizer.step()
+        """
+    repaired = fixed("DF201", text)
+    assert ("    args.n_gpu = 1\n" in repaired) is is_one
+
+
 def test_a_script_of_another_framework_is_no_training_program() -> None:
     text = """
         import paddle

@@ -73,6 +73,8 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         if module is script and not start:
             if program.has_argument("local_rank"):
                 code += f"\n    {args}.local_rank = int(os.environ['LOCAL_RANK'])"
+            if counts_cards_by_option(program):
+                code += f"\n    {args}.n_gpu = 1"
             start = behind_binding(module, parse, args, code)
     guard = main_guard(script)
     if not start and guard is not None:
@@ -86,6 +88,17 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         return ()
     counted = [edit for _, edits in one_card_each(program, script) for edit in edits]
     return (*start, *counted, *cards, Import("os"), Import("torch"), needed)
+
+
+def counts_cards_by_option(program: Program) -> bool:
+    """Whether ``--n_gpu`` is a number of cards that the program takes as it is given."""
+    option = program.options.get("n_gpu")
+    return (
+        option is not None
+        and type(option.default) is int
+        and any(module.attributes("n_gpu") for module in program.modules)
+        and not any(module.attribute_values.get("n_gpu") for module in program.modules)
+    )
 
 
 def is_our_group(module: Module, call: ast.Call) -> bool:
