@@ -62,6 +62,16 @@ def script(**parts: str) -> str:
     return SCRIPT.format(**{**PARTS, **parts})
 
 
+def lone(**parts: str) -> str:
+    """The script where only the call of a training step goes through the wrapper."""
+    text = script(**{"module": "pass", **parts}).replace(
+        "torch.nn.parallel.DistributedDataParallel(Net())", "Net()"
+    )
+    return helper_code("over_ranks") + text.replace(
+        "            model(batch).mean()", "            over_ranks(model)(batch).mean()"
+    )
+
+
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("no batch norm", script(layer="torch.nn.LayerNorm(4)")),
@@ -73,6 +83,8 @@ NOOP: list[tuple[str, str]] = [
         "            evaluate(model, data)")),
     ("statistics of the batch itself", script(mode="pass")),
     ("one process", script(net="Net()").replace("torch.nn.parallel.DistributedDataParallel", "")),
+    ("a score of the bare model that is printed", lone(body="print(evaluate(model, data))")),
+    ("the bare model has rank 0's already", lone(mode=SHARED)),
 ]  # fmt: skip
 
 # A sentence, a script that is wrong, and the same one after `patch`.
@@ -93,6 +105,7 @@ FIX: list[tuple[str, str, str]] = [
         script(layer="None", net="torchvision.models.resnet18()"),
         script(layer="None", net="torchvision.models.resnet18()", mode=SHARED),
     ),
+    ("a model that is wrapped for its training steps alone", lone(), lone(mode=SHARED)),
     (
         "an evaluation between the epochs",
         script(body=INLINE.format("")),
