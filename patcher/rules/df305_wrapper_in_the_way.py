@@ -2,13 +2,16 @@
 
 What         The model is unwrapped from DataParallel only, or only where n_gpu is above 1; or,
              after the line that wraps it, the script uses an attribute of the wrapper that only the
-             model has, or loads a checkpoint without "module." in its keys into the wrapper.
+             model has, or loads a checkpoint without "module." in its keys into the wrapper. Or a
+             training step calls methods of the model past its wrapper.
 At run time  DistributedDataParallel is no DataParallel and a rank's n_gpu is 1: AttributeError at
              generate, save_pretrained or config, missing keys at load_state_dict, or a checkpoint
-             whose keys start with "module.".
+             whose keys start with "module.". What goes past the wrapper is not averaged over the
+             ranks, or has weights that torch takes for unused: RuntimeError in the backward pass.
 Example      m = model.module if isinstance(model, torch.nn.DataParallel) else model
 Fix          Ask for both wrappers, or for the attribute module, or take the model out on the spot.
-             Only reported where an assertion insists on DataParallel: what follows needs it.
+             Only reported where an assertion insists on DataParallel: what follows needs it; and
+             where a step goes past the wrapper: forward() has to do that.
 Fix safety   Safe: without a wrapper, and in DataParallel, what worked before works the same way.
 Source       torch.nn.parallel.DistributedDataParallel (module)
 """
@@ -17,9 +20,11 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.passed_arguments import argument_for_parameter
+from ..analysis.past_wrapper import calls_past_wrapper, may_call_wrapper, weights_used_past
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, UNKNOWN, Role, value_for_role
 from ..analysis.saved_wrappers import is_wrapped
+from ..analysis.trained_models import last_part, trained_models
 from ..analysis.wrapper_attributes import (
     WRAPPERS,
     is_lacking,
@@ -30,7 +35,7 @@ from ..analysis.wrapper_attributes import (
     makes_loss,
     may_be_engine,
 )
-from ..analysis.wrapping import is_whatever_cards
+from ..analysis.wrapping import averages_otherwise, is_whatever_cards, takes_steps
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import NO_GROUP, is_move, wrap_in
@@ -41,6 +46,7 @@ from ..source.tree import (
     below,
     everywhere,
     is_inside,
+    keyword,
     mentions,
     names_within,
     parameters,
@@ -97,6 +103,44 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             yield Finding(module, use, because, (Rewrite(name, unwrapped_model(name.id)),))
         yield from passed_wrappers(program, module)
+    yield from steps_past_the_wrapper(program)
+
+
+def steps_past_the_wrapper(program: Program) -> Iterator[Finding]:
+    """Training steps that call a method of the model inside the wrapper."""
+    wraps = {
+        last_part(module.text(target)): call
+        for module, call in program.calls_to(*WRAPPERS)
+        for stmt in [module.statement(call)]
+        if isinstance(stmt, ast.Assign)
+        for target in stmt.targets
+    }
+    trained = wraps.keys() & set(map(last_part, trained_models(program)))
+    if not trained or defines_module_attribute(program) or averages_otherwise(program):
+        return
+    for loop in program.train_loops:
+        if not takes_steps(loop) or not program.is_live(loop.module, loop.steps):
+            continue
+        for module, call, name in calls_past_wrapper(program, loop, trained):
+            because = f"{module.text(call.func)}() goes past the wrapper"
+            if not may_call_wrapper(program, loop, name):
+                because += ", and no step calls that: ranks do not average their gradients"
+            elif is_set(wraps[name], "find_unused_parameters") and (
+                alone := weights_used_past(program, module, call)
+            ):
+                because += (
+                    f" for {alone[0]}, which DistributedDataParallel takes for unused in the"
+                    " forward pass: torch raises in the backward pass"
+                )
+            else:
+                continue
+            yield Finding(module, call, f"{because}; call it in forward()")
+
+
+def is_set(call: ast.Call, option: str) -> bool:
+    """Whether a call passes True for an option."""
+    word = keyword(call, option)
+    return word is not None and isinstance(word.value, ast.Constant) and word.value.value is True
 
 
 def is_of_the_model_alone(program: Program, module: Module, name: ast.Name, wrap: ast.stmt) -> bool:

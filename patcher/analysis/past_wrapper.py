@@ -1,0 +1,164 @@
+"""Calls of a wrapped model's own methods, which go past its wrapper.
+
+DistributedDataParallel averages the gradients of what its own call has computed.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Collection, Iterator
+
+from ..source.module import Module
+from ..source.tree import Function, everywhere, parameters, within
+from .call_graph import Callee
+from .evaluations import is_eval_mode
+from .evaluations import is_gradless as is_gradless_function
+from .objects import ClassOf, classes_above, method_of
+from .passed_arguments import argument_for_parameter
+from .program import Program
+from .train_loops import TrainLoop
+from .trained_models import last_part, names_given
+from .wrapped_parts import has_parameters, is_model
+from .wrapper_attributes import WRAPPER_HAS, call_of, is_gradless
+
+LOOKS_AT = ("isinstance", "hasattr", "getattr", "type", "print", "len", "id")
+WEIGHTS = ("Parameter", "from_pretrained", "from_config")
+GRADLESS_METHODS = ("generate", "sample", "no_sync")
+
+Place = tuple[Module, list[ast.stmt]]
+
+
+def calls_past_wrapper(
+    program: Program, loop: TrainLoop, wrapped: Collection[str]
+) -> Iterator[tuple[Module, ast.Call, str]]:
+    """Calls in a step that may compute its loss past a wrapper, each with the model's name."""
+    for module, body in places_of_step(program, loop):
+        for use in within(body, ast.Attribute):
+            if use.attr in WRAPPER_HAS - {"forward"} or use.attr in GRADLESS_METHODS:
+                continue
+            model = inner_model(program, module, use.value)
+            call = call_of(module, use) if model is not None else None
+            if model is None or call is None or is_gradless(module, call):
+                continue
+            names = {last_part(name) for name in names_given(program, module, model)}
+            for name in sorted(names & {*wrapped}):
+                yield module, call, name
+
+
+def places_of_step(program: Program, loop: TrainLoop) -> list[Place]:
+    """The bodies of a loop's steps and of the functions below, but models and evaluations."""
+    places: list[Place] = [(loop.module, loop.steps.body)]
+    seen: set[Function] = set()
+    for module, body in places:
+        for call in within(body, ast.Call):
+            for where, function in program.callees(module, call):
+                owner = where.parents[function]
+                is_part = isinstance(owner, ast.ClassDef) and is_model(program, (where, owner))
+                if function not in seen and not is_part and not evaluates(where, function):
+                    seen.add(function)
+                    places.append((where, function.body))
+    return places
+
+
+def evaluates(module: Module, function: Function) -> bool:
+    """Whether a function computes no gradients, or puts a model into eval mode."""
+    return is_gradless_function(module, function) or any(
+        map(is_eval_mode, within(function.body, ast.Call))
+    )
+
+
+def inner_model(program: Program, module: Module, node: ast.expr) -> ast.expr | None:
+    """``model`` of ``model.module``, of a name for that, or of ``unwrap(model)``."""
+    if isinstance(node, ast.Name):
+        node = module.definition(node, node) or node
+    if isinstance(node, ast.IfExp):
+        node = node.body if isinstance(node.body, ast.Attribute) else node.orelse
+    match node:
+        case ast.Attribute(value=ast.Name() | ast.Attribute() as model, attr="module"):
+            return model
+        case ast.Call(func=ast.Name(id="getattr"), args=[model, ast.Constant("module"), *_]):
+            return model
+        case ast.Call():
+            return taken_out(program, module, node)
+    return None
+
+
+def taken_out(program: Program, module: Module, call: ast.Call) -> ast.expr | None:
+    """``model`` of ``unwrap(model)``, a function that returns what is in a wrapper."""
+    for where, function in program.callees(module, call):
+        for result in within(function.body, ast.Return):
+            inner = None if result.value is None else inner_model(program, where, result.value)
+            if isinstance(inner, ast.Name) and inner.id in parameters(function):
+                return argument_for_parameter(where, function, call, inner.id)
+    return None
+
+
+def may_call_wrapper(program: Program, loop: TrainLoop, name: str) -> bool:
+    """Whether a step calls the wrapper of a model, or hands it to what is not read."""
+    for module, body in places_of_step(program, loop):
+        uses: list[ast.Name | ast.Attribute] = [*within(body, ast.Name)]
+        uses += [use for use in within(body, ast.Attribute) if use.attr != "module"]
+        for use in uses:
+            names = {last_part(each) for each in names_given(program, module, use)}
+            is_read = name in names and isinstance(use.ctx, ast.Load)
+            if is_read and may_be_called(program, module, use):
+                return True
+    return False
+
+
+def may_be_called(program: Program, module: Module, use: ast.expr) -> bool:
+    """Whether a read of a wrapper may come to a call of it other than in a function looked at."""
+    up = module.parents[use]
+    if isinstance(up, ast.Attribute):
+        return up.attr == "forward"
+    if isinstance(up, ast.IfExp):
+        return inner_model(program, module, up) is None
+    call = module.parents[up] if isinstance(up, ast.keyword) else up
+    if not isinstance(call, ast.Call) or call.func is use:
+        return True
+    return module.last_name(call.func) not in LOOKS_AT and not program.callees(module, call)
+
+
+def weights_used_past(program: Program, module: Module, call: ast.Call) -> list[str]:
+    """Attributes with parameters that a model's method reads, and its forward pass does not."""
+    name = module.last_name(call.func)
+    methods = [
+        ((where, owner), (where, method))
+        for where, method in program.functions_by_name.get(name, ())
+        for owner in [where.parents[method]]
+        if isinstance(owner, ast.ClassDef) and is_model(program, (where, owner))
+    ]
+    if len(methods) != 1:
+        return []  # which one is called is not known
+    ((owner, method),) = methods
+    forward = method_of(program, owner, "forward")
+    if forward is None:
+        return []
+    alone = attributes_read(program, owner, method) - attributes_read(program, owner, forward)
+    return sorted(each for each in alone if holds_weights(program, owner, each))
+
+
+def attributes_read(program: Program, owner: ClassOf, method: Callee) -> set[str]:
+    """The attributes of self that a method reads, and other methods that it names."""
+    read: set[str] = set()
+    pending, seen = [method], set[Function]()
+    while pending:
+        _, function = pending.pop()
+        seen.add(function)
+        for node in within(function.body, ast.Attribute):
+            if isinstance(node.value, ast.Name) and node.value.id == "self":
+                read.add(node.attr)
+                other = method_of(program, owner, node.attr)
+                pending += [] if other is None or other[1] in seen else [other]
+    return read
+
+
+def holds_weights(program: Program, owner: ClassOf, name: str) -> bool:
+    """Whether an attribute of a model surely holds parameters."""
+    return any(
+        module.last_name(call.func) in WEIGHTS or has_parameters(program, module, call)
+        for module, definition in classes_above(program, owner)
+        for value in module.attribute_values.get(name, ())
+        if module.enclosing_class(value) is definition
+        for call in everywhere(value, ast.Call)
+    )
