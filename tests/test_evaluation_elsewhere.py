@@ -84,6 +84,18 @@ def test_data_that_a_call_makes_are_made_once() -> None:
     assert "eval_dataset" not in fixed("DF505", text.replace("make()", "make"))
 
 
+SECOND = "second_loader = DataLoader({data}, batch_size=4)"
+
+
+@pytest.mark.parametrize("data", ["make()", "other()"])
+def test_no_part_is_gathered_where_another_loader_goes_through_whole(data: str) -> None:
+    loaders = f"{TEST_LOADER}\n    {SECOND.format(data=data)}"
+    text = SCRIPT.format(imports=SCORE, test_loader=loaders)
+    again = text.replace("test_loader))", "test_loader), score(model.module, second_loader))")
+    assert "gathered(hits)" not in fixed("DF505", again)
+    assert "gathered(hits)" in fixed("DF505", text)
+
+
 TWO_LOOPS = """\
 import contextlib, torch
 from torch.utils.data import DataLoader

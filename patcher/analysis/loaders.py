@@ -427,15 +427,15 @@ def _trace_store(graph: CallGraph, module: Module, store: ast.Name, depth: int) 
 def _trace_parameter(
     graph: CallGraph, module: Module, function: Function, name: str, depth: int
 ) -> Loader | None:
-    """The loader that the first caller passes for a parameter; None unless all pass one."""
-    first: Loader | None = None
+    """The loaders that callers pass for a parameter, as one; None unless all pass one."""
+    passed: list[Loader] = []
     for where, call in graph.callers(function):
         value = argument_for_parameter(module, function, call, name)
         loader = None if value is None else trace_loader(graph, where, value, depth + 1)
         if loader is None:
             return None
-        first = first or loader
-    return first
+        passed.append(loader)
+    return of_any_branch(passed)
 
 
 def _trace_attribute(
