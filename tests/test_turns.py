@@ -101,8 +101,13 @@ def repaired(folder: Path, text: str) -> str:
           "target": "inputs", "source": "batches(x, size)",
           "batch": "labels = inputs.sum(1, keepdim=True)"},
          "+    draw_alike()\n+    for inputs in share_of_batches(batches(x, size)):\n"),
+        ({"shuffle": "order = range(32)", "source": "starts",
+          "before": "seen = []; starts = range(0, 32, size)\n"
+                    "optimizer = planned(optimizer, t_total=3 * len(starts))"},
+         "+optimizer = planned(optimizer, t_total=3 * -(-len(starts) // (torch.distributed."
+         "get_world_size() if torch.distributed.is_initialized() else 1)))\n"),
     ],
-    ids=["slices", "enumerated", "numbers", "permutation", "shuffled list", "generator"],
+    ids=["slices", "enumerated", "numbers", "permutation", "shuffled list", "generator", "planned"],
 )  # fmt: skip
 def test_ranks_take_turns(tmp_path: Path, parts: dict[str, str], wanted: str) -> None:
     text = script(**parts)
@@ -143,6 +148,10 @@ REFUSED = {
     "a schedule of all batches": (
         {"before": "seen = []; schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, "
                    "total_steps=3 * len(x) // size)"},
+        "line 16 plans with the number of all of them",
+    ),
+    "an optimizer that schedules itself by all examples": (
+        {"before": "seen = []; optimizer = BertAdam(optimizer, t_total=3 * len(x) // size)"},
         "line 16 plans with the number of all of them",
     ),
     "a schedule by the rank's own loss": (

@@ -6,40 +6,74 @@ import ast
 from collections.abc import Iterator
 
 from ..source.module import Module
-from ..source.tree import below, bound_names, names_within, position, within
+from ..source.tree import below, bound_names, names_within, position, same_code, within
 from .batch_taint import NotDealtError, Tainted, names_in, spread
 from .own_decisions import refuse_own_decisions
 from .program import Program
 from .train_loops import TrainLoop
 
+HORIZONS = ("t_total", "total_steps", "num_training_steps", "num_train_steps", "max_steps")
+"""Arguments of optimizers that schedule themselves, and of functions that make these."""
 SIZES = ("size", "shape", "numel", "__len__")
 DETACHED = {"item", "data", "detach", "tolist", "numpy", "float", "int", "len", "size", "numel"}
 MAX_DEPTH = 3
 
 
-def counts_data(module: Module, node: ast.AST, depth: int = 0) -> bool:
+def counts_data(module: Module, node: ast.AST) -> bool:
     """Whether a value is made of how many examples or batches there are."""
+    return any(True for _ in counts_in(module, node))
+
+
+def counts_in(module: Module, node: ast.AST, depth: int = 0) -> Iterator[ast.expr]:
+    """What counts examples or batches in a value, also in the values of its names."""
     for part in below(node):
         if isinstance(part, ast.Attribute) and part.attr in SIZES:
-            return True
+            yield part
         if isinstance(part, ast.Call) and module.dotted(part.func) == "len":
-            return True
+            yield part
         if isinstance(part, ast.Name) and isinstance(part.ctx, ast.Load) and depth < MAX_DEPTH:
-            values = module.alternatives(part, part)
-            if any(value is not node and counts_data(module, value, depth + 1) for value in values):
-                return True
-    return False
+            for value in module.alternatives(part, part):
+                if value is not node:
+                    yield from counts_in(module, value, depth + 1)
 
 
-def refuse_horizons(program: Program, loop: TrainLoop, taint: Tainted) -> None:
-    """Raise where the number of batches sets how a value goes on from step to step."""
+def horizons_of_all(program: Program, loop: TrainLoop, batches: ast.expr) -> list[ast.Call]:
+    """``len(batches)`` of a loop where it says how far a schedule goes: a rank has a part of them.
+
+    Raises NotDealtError where a schedule counts otherwise.
+    """
+    found: list[ast.Call] = []
+    for module, call, value in plans(program):
+        for count in counts_in(module, value):
+            of_loop = module is loop.module and (
+                module.function(count) is module.function(loop.steps)
+            )
+            if not (
+                of_loop
+                and isinstance(count, ast.Call)
+                and len(count.args) == 1
+                and same_code(count.args[0], batches)
+            ):
+                raise NotDealtError(f"line {call.lineno} plans with the number of all of them")
+            found.append(count)
+    return list(dict.fromkeys(found))
+
+
+def plans(program: Program) -> Iterator[tuple[Module, ast.Call, ast.AST]]:
+    """What tells a schedule, or an optimizer that has one, how far it goes, with the call."""
     for module in program.modules:
         for call in module.nodes(ast.Call):
             name = module.last_name(call.func)
-            if not (name.endswith("LR") or "schedule" in name.lower() or "warmup" in name.lower()):
-                continue
-            if program.is_live(module, call) and counts_data(module, call):
-                raise NotDealtError(f"line {call.lineno} plans with the number of all of them")
+            is_schedule = name.endswith("LR") or (
+                "schedule" in name.lower() or "warmup" in name.lower()
+            )
+            words = [word.value for word in call.keywords if word.arg in HORIZONS]
+            if program.is_live(module, call):
+                yield from ((module, call, value) for value in ([call] if is_schedule else words))
+
+
+def refuse_other_plans(program: Program, loop: TrainLoop, taint: Tainted) -> None:
+    """Raise where the number of batches sets how a value goes on from step to step."""
     module, body = loop.module, loop.steps.body
     losses = set().union(*(names_in(call.func) for call in loop.backwards))
     for kind in (ast.Assign, ast.AugAssign):

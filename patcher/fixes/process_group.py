@@ -28,6 +28,7 @@ from ..source.tree import (
 )
 from .dataset_by_name import dataset_by_name
 
+NUMBER_OF_RANKS = "torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1"
 READ_RANK = """\
 if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
     {args}.local_rank = int(os.environ['LOCAL_RANK'])"""

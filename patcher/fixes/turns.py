@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ..analysis.batch_counts import refuse_horizons, sums_of_all
+from ..analysis.batch_counts import horizons_of_all, refuse_other_plans, sums_of_all
 from ..analysis.batch_origins import refuse_order_of_sets
 from ..analysis.batch_sources import batch_source
 from ..analysis.batch_taint import NotDealtError, spread
@@ -18,6 +18,7 @@ from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import everywhere, is_inside, parameters, precedes, within
+from .process_group import NUMBER_OF_RANKS
 
 ALIKE = "draw_alike"
 
@@ -30,7 +31,8 @@ def edits_to_take_turns(program: Program, loop: TrainLoop) -> list[tuple[Module,
     refuse_order_of_sets(program)
     refuse_evaluations(loop)
     taint = spread(module, steps.body, {*source.numbers, *source.items})
-    refuse_horizons(program, loop, taint)
+    horizons = horizons_of_all(program, loop, source.whole)
+    refuse_other_plans(program, loop, taint)
     refuse_summed_losses(program, loop, even_if_divided=True)
     sums = sums_of_all(program, loop, taint, source.numbers)
     draws = draws_of(program, module, steps)
@@ -39,6 +41,8 @@ def edits_to_take_turns(program: Program, loop: TrainLoop) -> list[tuple[Module,
         (module, Rewrite(source.whole, f"{TURNS}({text})")),
         (module, Define(TURNS)),
     ]
+    for each in horizons:
+        edits.append((module, Rewrite(each, f"-(-{module.text(each)} // ({NUMBER_OF_RANKS}))")))
     for where, stmt in draws.ahead_of:
         edits += [(where, Insert(stmt, f"{ALIKE}()")), (where, Define(ALIKE))]
     groups = program.calls_to("init_process_group")

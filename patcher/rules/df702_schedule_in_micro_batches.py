@@ -19,6 +19,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...record import record
+from ..analysis.batch_counts import HORIZONS
 from ..analysis.loaders import trace_loader
 from ..analysis.program import Program
 from ..analysis.rank_reach import is_world_size
@@ -27,6 +28,7 @@ from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.grad_scaler import makes_schedule
+from ..fixes.process_group import NUMBER_OF_RANKS
 from ..source.module import Module
 from ..source.tree import (
     Function,
@@ -45,10 +47,7 @@ from ..source.tree import (
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 
 STEPS = "steps_per_epoch"
-HORIZONS = {"t_total", "total_steps", "num_training_steps", "num_train_steps", "max_steps"}
-"""Arguments of optimizers that schedule themselves, and of functions that make these."""
 WORLD = "world_size"
-NUMBER_OF_RANKS = "torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1"
 
 
 def findings(program: Program) -> Iterator[Finding]:
