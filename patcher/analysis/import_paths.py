@@ -28,6 +28,28 @@ def package_roots(path: str, exists: Callable[[str], bool]) -> list[str]:
     return roots
 
 
+def own_folder_roots(module: Module, path: str, exists: Callable[[str], bool]) -> list[str]:
+    """The folders above a script that imports from a folder around itself, by that folder's name.
+
+    ``from lab.data import load`` in lab/train.py, which is started by ``python -m lab.train`` or
+    with PYTHONPATH, also where no folder has an ``__init__.py``.
+    """
+    wanted = [alias.name for node in module.nodes(ast.Import) for alias in node.names]
+    for node in module.nodes(ast.ImportFrom):
+        if node.module and not node.level:
+            wanted += [node.module, *(f"{node.module}.{alias.name}" for alias in node.names)]
+    roots = []
+    folder = os.path.dirname(path)
+    for _ in range(MAX_LEVELS_UP):
+        root, own = os.path.split(folder)
+        names = (name.split(".") for name in wanted)
+        files = [os.path.join(root, *parts) for parts in names if own and parts[0] == own]
+        if any(exists(f"{file}.py") for file in files):
+            roots.append(root)
+        folder = root
+    return roots
+
+
 def project_roots(path: str, exists: Callable[[str], bool]) -> list[str]:
     """The project's folder and its ``src``, from which an installed checkout is imported."""
     folder = os.path.dirname(path)

@@ -12,7 +12,7 @@ from ...record import replace
 from ..source.files import Source, decode, read_bytes
 from ..source.module import Module
 from ..source.old_syntax import modernized
-from .import_paths import added_roots, package_roots, project_roots
+from .import_paths import added_roots, own_folder_roots, package_roots, project_roots
 from .imports import links_of, module_finder
 from .names import Unread, calls_at_import
 from .program import Program
@@ -103,7 +103,8 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
         links = links_of(module, place, roots, exists, find_module)
         if links.missing and not climbed:
             climbed = True
-            more = [root for root in project_roots(path, exists) if root not in roots]
+            above = (*project_roots(path, exists), *own_folder_roots(script, path, exists))
+            more = [root for root in dict.fromkeys(above) if root not in roots]
             roots += more
             links = links_of(module, place, roots, exists, find_module) if more else links
         for line, name in links.unread:
