@@ -1180,6 +1180,72 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "an optimizer that plans with all data, counted where they are loaded",
+        """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+        from old_bert import SelfScheduling
+        def load(args, examples):
+            features = [each.ids for each in examples]
+            steps = int(len(features) / args.batch_size * args.epochs)
+            pass
+            ids = torch.tensor([each.ids for each in features])
+            data = TensorDataset(ids, torch.arange(len(ids)))
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.batch_size)
+            return features, loader, steps
+        def planned(model, steps):
+            return SelfScheduling(model.parameters(), lr=0.1, t_total=steps)  # here
+        def main(args, Net, examples):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            features, loader, steps = None, None, None
+            if args.train:
+                features, loader, steps = load(args, examples)
+            optimizer = planned(model, steps)
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    model(batch).sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "violated",
+    ),
+    (
+        "an optimizer that plans with a rank's part",
+        """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
+        from old_bert import SelfScheduling
+        def load(args, examples):
+            features = [each.ids for each in examples]
+            steps = int(len(features) / args.batch_size * args.epochs)
+            steps = steps // torch.distributed.get_world_size()
+            ids = torch.tensor([each.ids for each in features])
+            data = TensorDataset(ids, torch.arange(len(ids)))
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.batch_size)
+            return features, loader, steps
+        def planned(model, steps):
+            return SelfScheduling(model.parameters(), lr=0.1, t_total=steps)
+        def main(args, Net, examples):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            features, loader, steps = None, None, None
+            if args.train:
+                features, loader, steps = load(args, examples)
+            optimizer = planned(model, steps)
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    model(batch).sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "holds",
+    ),
+    (
         "a horizon that is an option",
         """
         from transformers import get_linear_schedule_with_warmup

@@ -38,6 +38,7 @@ HORIZONS = {
     "WarmupCosineSchedule": (2, "t_total"),
     "OneCycleLR": (2, "total_steps"),
 }
+OWN_SCHEDULE = "t_total"  # of optimizers that schedule themselves, such as BertAdam
 
 
 def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
@@ -48,8 +49,10 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
         if not program.is_live(loop.module, loop.steps):
             continue
         for module, call, horizon in schedules(program, loop):
-            for value in values(module, horizon):
-                parts = quantity(program, module, value, loop)
+            every = [quantity(program, module, value, loop) for value in values(module, horizon)]
+            if any(WORLD in parts for parts in every):  # what they have before that is no horizon
+                every = [parts for parts in every if WORLD in parts]
+            for parts in every:
                 if LOADER not in parts.factors and DATA not in parts.factors:
                     continue
                 yield from accumulated(program, loop, module, call, parts)
@@ -106,6 +109,15 @@ def schedules(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.C
             horizon = argument(call, index, word)
         if horizon is not None:
             yield module, call, horizon
+    for module in program.modules if only else [loop.module]:
+        for passed in module.nodes(ast.keyword):
+            made = module.parents[passed]
+            if passed.arg != OWN_SCHEDULE or not isinstance(made, ast.Call):
+                continue
+            name = module.last_name(made.func)
+            is_class = name not in HORIZONS and name[:1].isupper()  # dict(t_total=t_total) is not
+            if is_class and (only or module.function(made) is function):
+                yield module, made, passed.value
 
 
 def lambda_horizon(call: ast.Call) -> ast.expr | None:

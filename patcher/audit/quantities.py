@@ -12,9 +12,10 @@ from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import parameters, precedes
+from ..source.tree import parameters, precedes, within
 
 MAX_DEPTH = 8
+TENSORS = ("TensorDataset", "tensor", "stack", "LongTensor", "FloatTensor", "as_tensor")
 ROUNDING = ("int", "round", "ceil", "floor", "max", "float", "abs", "trunc")
 WORLD, LOADER, DATA = "<world size>", "<len of the loader>", "<len of the data>"
 
@@ -59,9 +60,9 @@ def value_of(program: Program, module: Module, name: ast.Name) -> tuple[Module, 
     function = module.function(name)
     if (function, name.id) in module.stores:
         value = module.single_assignment(function, name.id)
-        return None if value is None else (module, value)
+        return unpacked(program, module, name) if value is None else (module, value)
     if function is not None and name.id in parameters(function):
-        callers = program.callers(function)
+        callers = [place for place in program.callers(function) if program.is_live(*place)]
         if len(callers) != 1:
             return None
         where, call = callers[0]
@@ -69,6 +70,40 @@ def value_of(program: Program, module: Module, name: ast.Name) -> tuple[Module, 
         return None if passed is None else (where, passed)
     value = module.single_assignment(None, name.id)
     return None if value is None else (module, value)
+
+
+def unpacked(program: Program, module: Module, name: ast.Name) -> tuple[Module, ast.expr] | None:
+    """What ``total`` stands for by ``loader, total = load(data)``, if that alone binds it.
+
+    A None that it is before does not count.
+    """
+    found: list[tuple[Module, ast.expr]] = []
+    for store in module.stores.get((module.function(name), name.id), ()):
+        holder, stmt = module.parents[store], module.statement(store)
+        if not isinstance(holder, ast.Tuple) or not isinstance(stmt, ast.Assign):
+            return None
+        place = holder.elts.index(store)
+        if isinstance(stmt.value, ast.Tuple) and len(stmt.value.elts) == len(holder.elts):
+            value = stmt.value.elts[place]
+            if not (isinstance(value, ast.Constant) and value.value is None):
+                return None
+        elif isinstance(stmt.value, ast.Call):
+            found += returned(program, module, stmt.value, place, len(holder.elts))
+        else:
+            return None
+    return found[0] if len(found) == 1 else None
+
+
+def returned(
+    program: Program, module: Module, call: ast.Call, place: int, count: int
+) -> list[tuple[Module, ast.expr]]:
+    """What a call returns at a place of a tuple."""
+    return [
+        (where, result.value.elts[place])
+        for where, function in program.callees(module, call)
+        for result in within(function.body, ast.Return)
+        if isinstance(result.value, ast.Tuple) and len(result.value.elts) == count
+    ]
 
 
 def quantity(
@@ -127,6 +162,24 @@ def one(part: str) -> Quantity:
     return Quantity(Counter([part]), Counter())
 
 
+def is_made_of(module: Module, data: ast.expr, source: str, depth: int = 0) -> bool:
+    """Whether a data set is a source, or has tensors of each of its elements.
+
+    ``TensorDataset(ids, labels)`` with ``ids = torch.tensor([each.ids for each in source])``.
+    """
+    if module.text(data) == source:
+        return True
+    if isinstance(data, ast.Name):
+        values = module.alternatives(data, data) if depth < MAX_DEPTH else []
+        return bool(values) and all(is_made_of(module, v, source, depth + 1) for v in values)
+    if isinstance(data, ast.ListComp):
+        (first, *more) = data.generators
+        return not more and not first.ifs and module.text(first.iter) == source
+    if isinstance(data, ast.Call) and module.last_name(data.func) in TENSORS and data.args:
+        return is_made_of(module, data.args[0], source, depth + 1)
+    return False
+
+
 def length(program: Program, module: Module, node: ast.expr, loop: TrainLoop) -> str:
     """What ``len(node)`` is the length of: the loop's loader, its data, or something else."""
     loader = loop.loader
@@ -137,8 +190,8 @@ def length(program: Program, module: Module, node: ast.expr, loop: TrainLoop) ->
         return LOADER
     if loader.dataset is not None and (
         module is loader.module
-        and module.text(node) == module.text(loader.dataset)
         and module.function(node) is module.function(loader.call)
+        and is_made_of(module, loader.dataset, module.text(node))
     ):
         return DATA
     return f"len({module.text(node)})"
