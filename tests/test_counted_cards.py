@@ -116,3 +116,13 @@ def test_an_engine_may_count_the_cards_of_all_machines(tmp_path: Path) -> None:
     (tmp_path / "trainer.py").write_text(trainer)
     program = read_program(tmp_path / "run.py")
     assert [each.because for each in RULES["DF201"].findings(program)] == []
+
+
+def test_no_card_is_counted_where_nothing_is_wrapped(tmp_path: Path) -> None:
+    trainer = TRAINER.format(count=COUNT.format("cards"), cards="cards")
+    trainer = trainer.replace("    model = torch.nn.DataParallel(model.cuda())\n", "")
+    (tmp_path / "run.py").write_text(SCRIPT)
+    (tmp_path / "options.py").write_text(OPTIONS.format(count="args.seed = 3"))
+    (tmp_path / "trainer.py").write_text(trainer)
+    program = read_program(tmp_path / "run.py")
+    assert list(RULES["DF201"].findings(program)) == []  # DF204 makes the group, or none does

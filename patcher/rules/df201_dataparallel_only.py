@@ -34,10 +34,11 @@ def findings(program: Program) -> Iterator[Finding]:
     because = "this script never makes a process group"
     if not edits:
         because += f", and gets none: {why_no_group(program)}"
-    for module, call in program.calls_to("DataParallel"):
+    wraps = program.calls_to("DataParallel")
+    for module, call in wraps:
         yield Finding(module, call, because, edits)
         edits = ()  # one finding carries them
-    if group and not averages_otherwise(program):
+    if wraps and group and not averages_otherwise(program):
         yield from cards_counted_elsewhere(program)
 
 
