@@ -24,7 +24,7 @@ def script(bar: str, over: str = "bar", accumulation: str = "4") -> str:
     return EPOCHS.format(bar=bar, over=over, accumulation=accumulation)
 
 
-@pytest.mark.parametrize("around", ["tqdm({}, desc='x')", "iter({})"])
+@pytest.mark.parametrize("around", ["tqdm({}, desc='x')", "iter({})", "progress_bar({}, parent=x)"])
 def test_the_epoch_goes_to_the_loader_and_not_to_the_bar(around: str) -> None:
     text = fixed("DF402", script("bar = " + around.format(MADE)))
     assert (
@@ -35,6 +35,13 @@ def test_the_epoch_goes_to_the_loader_and_not_to_the_bar(around: str) -> None:
     ) in text
     assert found("DF402", text) == []
     assert "step + 1 == len(train_loader)" in fixed("DF703", text)
+
+
+def test_a_bar_of_epochs_counts_them() -> None:
+    text = script("bar = progress_bar(" + MADE + ", parent=all_epochs)").replace(
+        "for epoch in range(3)", "all_epochs = master_bar(range(3))\nfor epoch in all_epochs"
+    )
+    assert "train_loader.sampler.set_epoch(epoch)" in fixed("DF402", text)
 
 
 @pytest.mark.parametrize("bar", ["tqdm(DataLoader(data))", "iter(DataLoader(data))"])

@@ -244,6 +244,11 @@ SHARED = {
         forward="if batch.ndim == 2:\n            loss = model(batch).sum()\n        else:\n"
         "            loss = model(batch[None]).sum()\n        loss.backward()"
     ),
+    "its forward pass by name": script(forward="model.forward(batch).sum().backward()"),
+    "a bar of another library": script(
+        "from fastprogress.fastprogress import progress_bar",
+        data="progress_bar(DataLoader(examples), parent=bar)",
+    ),
     "an evaluation on the way": script(
         "def score(model):\n    model.eval()\n    return model(1)",
         step="optimizer.step()\n        score(model)",

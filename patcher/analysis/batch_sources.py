@@ -39,7 +39,12 @@ from .program import Program
 from .random_draws import draws_below
 from .train_loops import TrainLoop, is_backward
 
-AROUND = ("enumerate", "tqdm", "track")  # calls that loop as their first argument does
+AROUND = (
+    "enumerate",
+    "tqdm",
+    "track",
+    "progress_bar",
+)  # calls that loop as their first argument does
 NUMBERS = ("range", "trange", "arange", "permutation", "randperm")
 
 

@@ -25,8 +25,8 @@ Result = TypeVar("Result", ast.Return, ast.Yield)
 
 MAX_DEPTH = 12
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
-PASSED_THROUGH = ("enumerate", "tqdm", "iter", "prepare", "prepare_data_loader", "steps")
-AROUND = ("enumerate", "tqdm", "iter")  # those that return another object
+AROUND = ("enumerate", "tqdm", "iter", "progress_bar", "track")  # they return another object
+PASSED_THROUGH = (*AROUND, "prepare", "prepare_data_loader", "steps")
 ELEMENT_CALLS = (
     "choice",
     "next",

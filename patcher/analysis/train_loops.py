@@ -17,7 +17,7 @@ from .loaders import SOURCE_NAMES, Loader, NextLoader, loader_of, next_loaders, 
 from .objects import class_of
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
-PASSED_THROUGH = ("tqdm", "enumerate", "epochs", "steps")
+PASSED_THROUGH = ("tqdm", "enumerate", "master_bar", "progress_bar", "track", "epochs", "steps")
 NUMBERS = ("range", "trange", "count")
 MAX_CALLERS = 3  # functions between a step and its loop
 CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")

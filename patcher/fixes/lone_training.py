@@ -111,7 +111,8 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
         refuse_conversions(program, loop, models)
         module, calls = forward_calls(program, loop, models)
         for call in calls:
-            edits[call] = module, Rewrite(call.func, f"{SHARED}({module.text(call.func)})")
+            model = module.text(call.func).removesuffix(".forward")
+            edits[call] = module, Rewrite(call.func, f"{SHARED}({model})")
     needed: list[Edit] = [Define(SHARED), Import("torch")]
     modules = dict.fromkeys(module for module, _ in edits.values())
     return [*edits.values(), *((module, edit) for module in modules for edit in needed)]
@@ -342,8 +343,10 @@ def uses_of(
 
 
 def forward_call(module: Module, node: ast.AST) -> ast.Call | None:
-    """``model(batch)`` of ``model``."""
+    """``model(batch)`` or ``model.forward(batch)`` of ``model``."""
     up = module.parents[node]
+    if isinstance(up, ast.Attribute) and up.attr == "forward":
+        node, up = up, module.parents[up]
     return up if isinstance(up, ast.Call) and up.func is node else None
 
 
