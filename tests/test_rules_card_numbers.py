@@ -69,6 +69,29 @@ def test_what_names_no_card_of_one_process_is_left_alone(line: str) -> None:
     assert found("DF206", f"{GROUP}{line}\n") == []
 
 
+BEHIND_ARGUMENTS = """\
+import os
+import torch
+args = parser.parse_args()
+device = torch.device("cuda:0" if torch.cuda.is_available() else "cpu")
+args.n_gpu = torch.cuda.device_count()
+args.local_rank = -1
+if args.local_rank != -1:
+    use_cuda = torch.cuda.is_available()
+    torch.distributed.init_process_group('nccl' if use_cuda else 'gloo')
+    device = torch.device('cuda', args.local_rank) if use_cuda else torch.device('cpu')
+    args.n_gpu = 1
+"""
+
+
+def test_a_card_behind_the_set_up_that_the_arguments_have_is_one_too() -> None:
+    new = "model.to(int(os.environ.get('LOCAL_RANK', 0)))"
+    assert fixed("DF206", f"{BEHIND_ARGUMENTS}model.to(0)\n") == f"{BEHIND_ARGUMENTS}{new}\n"
+    assert found("DF206", f"{BEHIND_ARGUMENTS}{new}\n") == []
+    own = BEHIND_ARGUMENTS.replace("    args.n_gpu = 1\n", "")
+    assert found("DF206", f"{own}model.to(0)\n") == []  # a group of the script's own
+
+
 def test_a_group_of_the_scripts_own_has_its_own_cards() -> None:
     group = GROUP.replace("if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ", "if own")
     assert found("DF206", f"{group}model.cuda(0)\n") == []

@@ -104,8 +104,32 @@ def counts_cards_by_option(program: Program) -> bool:
 def is_our_group(module: Module, call: ast.Call) -> bool:
     """Whether a group is made where a launcher has told the rank, and nowhere else."""
     return any(
-        isinstance(up, ast.If) and module.text(up.test).startswith(LAUNCHED)
+        isinstance(up, ast.If)
+        and (module.text(up.test).startswith(LAUNCHED) or is_set_up_behind_arguments(module, up))
         for up in module.ancestors(call)
+    )
+
+
+def is_set_up_behind_arguments(module: Module, gate: ast.If) -> bool:
+    """Whether a block is the set-up that ``setup_from_arguments`` makes."""
+    args, _, asked = module.text(gate.test).partition(".local_rank")
+    first, last = module.text(gate.body[0]), module.text(gate.body[-1])
+    begins = first.startswith(("use_cuda = ", "has_card = "))
+    return asked == " != -1" and begins and last == f"{args}.n_gpu = 1"
+
+
+def gets_card_below(module: Module, stmt: ast.stmt) -> bool:
+    """Whether the set-up behind the arguments binds anew what a statement above it binds."""
+    if not isinstance(stmt, ast.Assign):
+        return False
+    names = {*map(module.text, stmt.targets)}
+    block = module.body(stmt)
+    return any(
+        names & set(map(module.text, below.targets))
+        for gate in block[block.index(stmt) + 1 :]
+        if isinstance(gate, ast.If) and is_set_up_behind_arguments(module, gate)
+        for below in gate.body
+        if isinstance(below, ast.Assign)
     )
 
 

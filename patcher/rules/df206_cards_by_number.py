@@ -26,7 +26,7 @@ from ..fixes.chosen_cards import (
     is_of_card_option,
     sets_visible_cards,
 )
-from ..fixes.group_setup import LAUNCHED, is_our_group
+from ..fixes.group_setup import LAUNCHED, gets_card_below, is_our_group
 from ..source.module import Module
 
 CODE, SEVERITY, SAFETY = "DF206", Severity.ERROR, Safety.SAFE
@@ -51,6 +51,8 @@ def findings(program: Program) -> Iterator[Finding]:
         seen: set[ast.expr] = set()
         for value, code in [*moves(module), *device_texts(module)]:
             if is_of_card_option(program, module, value):
+                continue
+            if gets_card_below(module, module.statement(value)):
                 continue
             if value not in seen and program.is_live(module, value) and not knows(module, value):
                 seen.add(value)
