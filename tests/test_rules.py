@@ -253,6 +253,12 @@ NOOP = [
             clip="scheduler.step()")),
     ("DF702", "divided by the accumulation",
         training(before="args.max_steps = -(-len(loader) // args.accumulation)")),
+    ("DF702", "divided by the accumulation in another line",
+        training(before="args.max_steps = min(len(loader) // 2, 1000)\n"
+                 "    args.max_steps = args.max_steps // args.accumulation")),
+    ("DF702", "divided by the accumulation in its place",
+        training(before="args.max_steps = 2 * len(loader)\n"
+                 "    args.max_steps //= args.accumulation")),
     ("DF703", "the tail is stepped and synchronised alone", training(head="pass")),
     ("DF704", "a flag that is refined, filled in or none", """
         parser.add_argument("--batch", type=int)

@@ -89,7 +89,7 @@ def micro_batch_counts(
         if not creates_schedule and not any(module.text(t) in quantities for t in stmt.targets):
             continue
         terms = micro_batch_terms(program, loop, stmt.value)
-        if terms is None:
+        if terms is None or is_divided_behind(loop, stmt):
             continue
         edits: list[Edit] = [
             Rewrite(node, re.sub(rf"\b{STEPS}\b", name, text)) for node, text in terms.rewrites
@@ -109,6 +109,26 @@ def micro_batch_counts(
             f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
             tuple(edits),
         )
+
+
+def is_divided_behind(loop: TrainLoop, stmt: ast.Assign) -> bool:
+    """Whether a line behind divides the quantity: ``every = every // accumulation``."""
+    module = loop.module
+    names = set(map(module.text, stmt.targets))
+    return any(
+        isinstance(each.op, ast.Div | ast.FloorDiv)
+        and module.text(each.left) in names
+        and is_accumulation(loop, each.right)
+        for later in within(module.scope_statements(stmt), ast.Assign)
+        if precedes(stmt, later) and names & set(map(module.text, later.targets))
+        for each in everywhere(later.value, ast.BinOp)
+    ) or any(
+        isinstance(later.op, ast.Div | ast.FloorDiv)
+        and module.text(later.target) in names
+        and is_accumulation(loop, later.value)
+        for later in within(module.scope_statements(stmt), ast.AugAssign)
+        if precedes(stmt, later)
+    )
 
 
 def is_behind(module: Module, stmt: ast.stmt, place: ast.stmt) -> bool:
