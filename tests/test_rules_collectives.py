@@ -391,3 +391,35 @@ main(torch.nn.parallel.DistributedDataParallel(Encoder()))
 def test_a_method_of_the_programs_own_is_not_accelerates(name: str, meets: bool) -> None:
     said = audit(Program(module(OWN_METHOD.format(name=name))))
     assert any(each.code == "O6" and each.is_violated for each in said) is meets
+
+
+FUNCTION = """
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+from {package} import get_state_dict
+
+accelerator = Accelerator()
+
+def main(model, average):
+    dist.init_process_group("gloo")
+    if dist.get_rank() == 0:
+        state = {call}(average)
+    for batch in torch.utils.data.DataLoader(torch.randn(8, 2)):
+        model(batch).mean().backward()
+
+main(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1)), None)
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "call", "meets"),
+    [
+        ("timm.utils", "get_state_dict", False),
+        ("timm.utils", "accelerator.get_state_dict", True),
+        ("torch.distributed.checkpoint.state_dict", "get_state_dict", True),
+    ],
+)
+def test_a_function_of_a_library_is_not_accelerates(package: str, call: str, meets: bool) -> None:
+    said = audit(Program(module(FUNCTION.format(package=package, call=call))))
+    assert any(each.code == "O6" and each.is_violated for each in said) is meets

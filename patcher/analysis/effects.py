@@ -82,6 +82,15 @@ class Reached:
     call: ast.Call | None = None
 
 
+def is_other_function(module: Module, call: ast.Call) -> bool:
+    """Whether a function of another library, by a bare name, only has the name of a method."""
+    is_method = module.last_name(call.func) in COLLECTIVE_METHODS
+    is_bare = is_method and isinstance(call.func, ast.Name)
+    return is_bare and not module.dotted(call.func).startswith(
+        ("torch.distributed.", "accelerate.")
+    )
+
+
 def is_collective(effect: Effect) -> bool:
     """Whether an effect is a collective at which ranks wait for each other amid their work."""
     return (
@@ -154,7 +163,8 @@ def _written_in(program: Program, module: Module) -> Iterator[tuple[Effect, File
             yield Effect(Kind.COLLECTIVE, module, call), None
     own = COLLECTIVE_METHODS & program.functions_by_name.keys()  # a model's own get_state_dict()
     for call in module.calls_to("DistributedDataParallel", *COLLECTIVE_METHODS - own):
-        yield Effect(Kind.COLLECTIVE, module, call), None
+        if not is_other_function(module, call):
+            yield Effect(Kind.COLLECTIVE, module, call), None
     for call in module.calls_to("backward"):
         if isinstance(call.func, ast.Attribute):
             yield Effect(Kind.BACKWARD, module, call), None
