@@ -91,6 +91,9 @@ def mean(x):
 """[13:])),
     ("a lone process stops when it likes", stopping().replace("init_process_group('gloo')", "x")
         .replace("DistributedSampler", "RandomSampler")),
+    ("an exit by the number of the step, from wherever it counts",
+        loop(inside="if step > args.steps:\n                break").replace(
+            "enumerate(loader)", "enumerate(loader, start=args.first + 1)")),
     ("rank 0 and the others each have a way out", loop(behind="""
             if args.rank == 0 and global_step > 3:
                 break

@@ -24,7 +24,7 @@ from .dealing import takes_turns
 from .loaders import loader_of
 from .program import Program
 from .rank_reach import RANKS, value_for_role
-from .train_loops import TrainLoop
+from .train_loops import TrainLoop, calls_around
 
 # Calls that return the same on every rank, or depend only on the size or type of their argument.
 AGREEING_CALLS = {
@@ -193,7 +193,7 @@ class _DivergenceWalk:
             if isinstance(loop, ast.For):
                 names = bound_names(loop.target)
                 if self.is_sharded(loop):
-                    names.discard(self.loop.step_name)
+                    names -= {self.loop.step_name, enumerated_name(self.module, loop)}
                     for name in names:
                         self.tainted_by.setdefault(name, set()).add(loop)
                     inside |= names
@@ -287,6 +287,13 @@ def variable_name(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"self.{node.attr}" if node.value.id == "self" else ""
     return ""
+
+
+def enumerated_name(module: Module, loop: ast.For) -> str:
+    """The name that ``enumerate`` counts in, from wherever it starts; or empty."""
+    first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else None
+    is_counted = any(name == "enumerate" for name, _ in calls_around(module, loop.iter))
+    return first.id if is_counted and isinstance(first, ast.Name) else ""
 
 
 def in_lock_step(loop: TrainLoop, stmt: ast.stmt) -> bool:
