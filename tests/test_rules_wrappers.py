@@ -54,6 +54,15 @@ NOOP = [
     ("a wrapper of the program's own, which may hand all on",
         "class DistributedDataParallel: pass\n"
         + training("model.head").replace("torch.nn.parallel.", "")),
+    ("an assertion that there is no DataParallel",
+        training("assert not isinstance(model, torch.nn.DataParallel), 'one card only'")),
+    ("sharded in the other branch", training("args.sharded and model.clip_grad_norm_(1.0)").replace(
+        "    if args.local_rank", "    if args.sharded:\n"
+            "        model = torch.distributed.fsdp.FullyShardedDataParallel(model)\n"
+            "    elif args.local_rank")),
+    ("asked in a callee under the other answer of an option", "def step(args, model):\n"
+        "    if args.sharded:\n        model.clip_grad_norm_(1.0)\n"
+        + training("step(args, model)").replace("args.local_rank != -1", "not args.sharded")),
     ("another function's model", training("pass") + "def test(model):\n    model.generate(x)\n"),
     ("saved with the wrapper's keys, loaded with them", training(
         "torch.save(model.state_dict(), p)\n    model.load_state_dict(torch.load(p))")),
@@ -98,6 +107,13 @@ def test_a_wrapped_model_is_asked_exactly_like_this(old: str, new: str) -> None:
     text = fixed("DF305", training(old))
     assert text == training(new)
     assert found("DF305", text) == []
+
+
+def test_an_assertion_of_data_parallel_and_what_a_callee_asks_under_the_same_answer() -> None:
+    assert found("DF305", training("assert isinstance(model, torch.nn.DataParallel)"))
+    step = "def step(args, model):\n    if args.whole:\n        model.clip_grad_norm_(1.0)\n"
+    text = step + training("step(args, model)").replace("args.local_rank != -1", "args.whole")
+    assert found("DF305", text)
 
 
 def test_a_wrapper_of_another_name_is_one() -> None:

@@ -97,8 +97,13 @@ def may_be_engine(module: Module, scope: Function | None, name: str, wrap: ast.s
 
 
 def hands_over(module: Module, stmt: ast.stmt, name: str) -> bool:
-    """Whether a statement binds a name to what a function that is not torch's makes of it."""
+    """Whether a statement binds a name to what a function that is not torch's makes of it.
+
+    Or to a FullyShardedDataParallel, which has attributes that DistributedDataParallel lacks.
+    """
     value = stmt.value if isinstance(stmt, ast.Assign) else None
+    if isinstance(value, ast.Call) and module.last_name(value.func) == "FullyShardedDataParallel":
+        return True
     return (
         isinstance(value, ast.Call)
         and not module.dotted(value.func).startswith(("torch.", "apex."))
@@ -134,9 +139,12 @@ def is_of_scope(module: Module, name: ast.Name, scope: Function | None) -> bool:
     return function is scope
 
 
-def is_otherwise(module: Module, use: ast.AST, wrap: ast.AST) -> bool:
-    """Whether a place is reached only where a test has the answer under which nothing wraps."""
-    wanted = list(tests_around(module, wrap))
+def is_otherwise(module: Module, use: ast.AST, wrap: ast.AST, where: Module | None = None) -> bool:
+    """Whether a place is reached only where a test has the answer under which nothing wraps.
+
+    ``where``: the module of the wrap, if it is another one.
+    """
+    wanted = list(tests_around(where or module, wrap))
     return any(
         same_code(test, other) and holds is not also
         for test, holds in tests_around(module, use)

@@ -19,6 +19,7 @@ Source       torch.nn.parallel.DistributedDataParallel (module)
 import ast
 from collections.abc import Iterator
 
+from ..analysis.certain_reach import is_negated
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.past_wrapper import calls_past_wrapper, may_call_wrapper, weights_used_past
 from ..analysis.program import Program
@@ -182,6 +183,7 @@ def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
                 and is_wrapped(program, where, passed)
                 and (use.attr in MODEL_ATTRIBUTES or not is_engine_elsewhere(program, passed.id))
                 and not sets(where, passed.id, use.attr)
+                and not is_wrapped_otherwise(module, use, where, passed.id)
             ):
                 because = f"{module.text(use)} is asked of the wrapper of line {call.lineno}"
                 if use.attr not in MODEL_ATTRIBUTES and makes_loss(program, module, use):
@@ -190,6 +192,12 @@ def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
                     rewrite = Rewrite(name, unwrapped_model(name.id))
                     yield Finding(module, use, because, (rewrite,))
                 break
+
+
+def is_wrapped_otherwise(module: Module, use: ast.AST, where: Module, name: str) -> bool:
+    """Whether each wrap of a name stands under the other answer of a test around the use."""
+    wraps = [wrap for _, wrapped, wrap in wrapper_names(where) if wrapped == name]
+    return bool(wraps) and all(is_otherwise(module, use, wrap, where) for wrap in wraps)
 
 
 def sets(module: Module, name: str, attribute: str) -> bool:
@@ -223,7 +231,10 @@ def isinstance_tests(module: Module) -> Iterator[Finding]:
             continue
         if asks_for_ddp_too(module, call):
             continue
-        if any(isinstance(up, ast.Assert) for up in module.ancestors(call)):
+        asserted = next((up for up in module.ancestors(call) if isinstance(up, ast.Assert)), None)
+        if asserted is not None:
+            if is_negated(module, call, asserted.test):
+                continue  # it refuses DataParallel
             because = f"{module.text(call)} fails on ranks: call this where there is no group only"
             yield Finding(module, call, because)
         else:
