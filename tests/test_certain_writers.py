@@ -65,6 +65,15 @@ SCRIPTS = [
         "def save(saves):\n    if not saves:\n        return\n"
         f"    {SAVE}\n\n\nsave(int(os.environ[\"SLURM_PROCID\"]) < 1)\n",
         "warning", id="the same passed to a function, by a number of a scheduler's"),
+    pytest.param(
+        "is_root = backend.is_root_worker()\n\n\ndef save(model):\n    if not is_root:\n"
+        f"        return\n    {SAVE}\n\n\nsave(model)\n",
+        "warning", id="unless a library that is not read says otherwise"),
+    pytest.param(
+        f"def save(model):\n    {SAVE}\n\n\nclass Saver:\n    def all(self):\n"
+        "        save(model)\n\n\nmade_elsewhere().all()\nif dist.get_rank() == 0:\n"
+        "    save(model)\n",
+        "warning", id="for certain by rank 0, perhaps by others"),
     pytest.param(f"if batch % 100 == 0:\n    {SAVE}\n", "error", id="at every 100th step"),
     pytest.param(f"if config.get(\"save\", False):\n    {SAVE}\n",
         "warning", id="a setting that is off by default"),
@@ -116,6 +125,16 @@ def test_the_main_guard_of_an_imported_script_calls_nothing(tmp_path: Path) -> N
     (tmp_path / "train.py").write_text("import export\n" + HEAD)
     output = run("check", "--select", "DF601", "--output-format", "concise", tmp_path / "train.py")
     assert re.findall(r"DF601 (\w+): ", output.stdout) == ["warning"]
+
+
+def test_rank_0_of_a_script_calls_what_the_guard_of_an_imported_one_calls(tmp_path: Path) -> None:
+    guard = f'def save(model):\n    {SAVE}\n\n\nif __name__ == "__main__":\n    save(model)\n'
+    (tmp_path / "export.py").write_text("import torch\n\n\n" + guard)
+    call = "if dist.get_rank() == 0:\n    export.save(model)\n"
+    (tmp_path / "train.py").write_text("import export\n" + HEAD + call)
+    output = run("check", "--select", "DF601", "--output-format", "concise", tmp_path / "train.py")
+    assert "written in place" in output.stdout
+    assert "every rank" not in output.stdout
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ from ..source.tree import FUNCTIONS, Function, argument, everywhere, mentions, p
 from .conditions import tests_at
 from .passed_arguments import argument_for_parameter
 from .program import Program
-from .rank_reach import QUERIES, UNKNOWN, Role, value_for_role
+from .rank_reach import QUERIES, UNKNOWN, Role, roles_reaching_in_function, value_for_role
 
 MAX_DEPTH = 4  # names, attributes and functions that a value passes through
 OF_A_RANK = re.compile(
-    r"rank|gpu|master|is_main|main_proc|primary|leader|chief|proc(ess)?_?id", re.I
+    r"rank|gpu|master|is_main|main_proc|is_root|primary|leader|chief|proc(ess)?_?id", re.I
 )
 CONVERSIONS = ("int", "bool", "str")
 
@@ -37,6 +37,8 @@ def surely_on_every_rank(
     while unseen:
         where, place = unseen.pop()
         if is_barred(program, where, place, with_options):
+            continue
+        if Role.OTHER not in roles_reaching_in_function(where, place):
             continue
         function = where.function(place)
         if function is None:
