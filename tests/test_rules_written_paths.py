@@ -51,6 +51,22 @@ NOOP = [
         accelerator.unwrap_model(model).save_pretrained(
             "out", is_main_process=accelerator.is_main_process)
         """),
+    ("DF602", "a log of each rank, by a number that is not read, or the standard output", """
+        import sys, torch
+        from cluster import number
+        class Log:
+            def __init__(self, target):
+                self.file = open(target, "w") if isinstance(target, str) else target
+        def make(kind, end):
+            return Log(sys.stdout) if kind == "text" else Log("log%s.txt" % end)
+        def configure(end=""):
+            rank = number()
+            if rank > 0:
+                end = end + "-%03i" % rank
+            return make("json", end)
+        torch.distributed.init_process_group("gloo")
+        configure()
+        """),
     ("DF602", "a log of each rank", """
         import torch, logging
         torch.distributed.init_process_group("gloo")
@@ -550,3 +566,14 @@ def test_what_is_unpacked_for_a_process_is_read_onto_its_card() -> None:
             optimizer.step()
         """
     assert "map_location='cpu'" in fixed("DF604", textwrap.dedent(text))
+
+
+def test_the_place_of_a_result_is_no_rank() -> None:
+    text = """
+import torch
+torch.distributed.init_process_group("gloo")
+for rank, result in enumerate(results):
+    with open(f"result{rank}.txt", "w") as file:
+        file.write(result)
+"""
+    assert found("DF602", text)

@@ -8,6 +8,8 @@ from collections.abc import Iterator, Sequence
 from ..source.module import Module
 from ..source.tree import argument, below, children, parameters, within
 from .file_effects import is_null_device
+from .manual_sharding import is_constant
+from .other_ranks import is_other_rank
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import Role, value_for_role
@@ -22,6 +24,7 @@ TEXT_CALLS = frozenset(
         *("with_suffix", "with_name", "with_stem", "replace", "strip", "rstrip", "zfill", "open"),
     )
 )
+STREAMS = ("sys.stdout", "sys.stderr")
 MAX_DEPTH = 4  # names that stand for names
 
 
@@ -89,6 +92,7 @@ def names_rank(
             return True
         if isinstance(node, ast.Name) and (
             is_given_rank(module, node)
+            or is_called_rank(program, module, node)
             or any(
                 names_rank(program, module, value, depth + 1, unique=unique)
                 for value in module.alternatives(node, node)
@@ -145,6 +149,26 @@ def is_given_rank(module: Module, name: ast.Name) -> bool:
     )
 
 
+def is_called_rank(program: Program, module: Module, name: ast.Name) -> bool:
+    """Whether a variable is called a rank, by a launcher or a library that is not read.
+
+    Not one that a loop counts in, such as the place of a result.
+    """
+    stores = module.stores.get((module.function(name), name.id), [])
+    return (
+        name.id in ("rank", "global_rank", "local_rank")
+        and bool(stores)
+        and all(isinstance(module.statement(store), ast.Assign) for store in stores)
+        and not is_other_rank(module, name)
+        and not is_constant(program, module, name)
+    )
+
+
+def is_standard_stream(module: Module, value: ast.expr | None) -> bool:
+    """``sys.stdout`` where a path could be."""
+    return isinstance(value, ast.Attribute) and module.dotted(value) in STREAMS
+
+
 def is_parameter_with_rank(program: Program, module: Module, name: ast.Name, depth: int) -> bool:
     """Whether all calls of the function pass a path with the rank for this parameter."""
     function = module.function(name)
@@ -154,6 +178,7 @@ def is_parameter_with_rank(program: Program, module: Module, name: ast.Name, dep
         (where, argument_for_parameter(module, function, call, name.id))
         for where, call in program.callers(function)
     ]
+    passed = [each for each in passed if not is_standard_stream(*each)]
     return bool(passed) and all(
         value is not None and names_rank(program, where, value, depth + 1)
         for where, value in passed
