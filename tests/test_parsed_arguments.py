@@ -39,6 +39,22 @@ def test_a_binding_in_a_head_gets_a_statement_of_its_own(head: str, plain: str) 
 
 
 @pytest.mark.parametrize(
+    "line", ["args, rest = parser.parse_known_args()", "args = parser.parse_known_args()[0]"]
+)
+def test_known_arguments_are_parsed_ones(line: str) -> None:
+    before = f"{PARSER}{line}\nprint(args.local_rank)\n"
+    assert READ.format("args") in changes(before, fixed("DF101", before))
+
+
+def test_what_is_parsed_first_for_the_parser_is_not_what_the_script_goes_by() -> None:
+    first = "known, rest = parser.parse_known_args()\n"
+    before = f"{PARSER}{first}args = parser.parse_args(rest)\nprint(args.local_rank)\n"
+    after = fixed("DF101", before)
+    assert READ.format("args") in changes(before, after)
+    assert "known.local_rank" not in after
+
+
+@pytest.mark.parametrize(
     "lines",
     [
         "if flag:\n    pass\nelif (args := parser.parse_args()).debug:\n    pass",

@@ -128,12 +128,8 @@ class Program(CallGraph):
 
         Not what an imported module parses where it is run itself, unless nothing else is parsed.
         """
-        places = [
-            (module, call)
-            for module in self.modules
-            for call in module.calls_to("parse_args")
-            if not self.callees(module, call)
-        ]
+        places = [place for place in self.calls_to("parse_args") if not self.callees(*place)]
+        places = places or self.calls_to("parse_known_args")
         own = [place for place in places if not self._runs_only_as_script(*place)]
         for module, call in own or places:
             yield module, call

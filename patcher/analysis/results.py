@@ -22,9 +22,19 @@ def name_of_result(module: Module, call: ast.Call) -> str:
     """The name, or attribute of an object in a name, that gets a call's result; empty if none does.
 
     In ``x = f()`` and ``obj.x = f()``, and in ``if (x := f()) > 1:``. An object's own attribute is
-    none, as ``self`` is another object in each class.
+    none, as ``self`` is another object in each class. Of ``x, rest = parser.parse_known_args()`` it
+    is the first.
     """
     holder = module.parents[call]
+    if module.last_name(call.func) == "parse_known_args":
+        match holder:
+            case ast.Assign(targets=[ast.Tuple(elts=[target, _])]):
+                return spelled_name(module, target)
+            case ast.Subscript(slice=ast.Constant(value=0)):
+                around = module.parents[holder]
+                is_bound = isinstance(around, ast.Assign) and around.value is holder
+                return spelled_name(module, around.targets[0]) if is_bound else ""
+        return ""
     match holder:
         case ast.Assign(targets=[target, *_], value=value) if value is call:
             name = spelled_name(module, target)
