@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import fixed
+from cases import fixed, found
 
 SCRIPT = """\
 import torch
@@ -59,3 +59,64 @@ def test_a_gate_within_the_step_stays() -> None:
     assert "if global_step % 5 == 0: save(model)\n" in patched(
         "if True:", "if global_step % 5 == 0: save(model)"
     )
+
+
+CLIPPED = """\
+import torch
+loader = torch.utils.data.DataLoader(data, batch_size=4)
+for step, batch in enumerate(loader):
+    last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)
+    (model(batch) / args.accumulation).backward()
+    {clip}
+    if last_micro_step:
+        optimizer.step()
+        {inside}
+    {behind}
+"""
+CLIP = "norm = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)"
+
+
+@pytest.mark.parametrize(
+    ("inside", "behind", "clips_once"),
+    [
+        ("pass", "print(norm)", False),
+        ("print(norm)", "pass", True),
+        ("pass", "if last_micro_step:\n        print(norm)", True),
+        ("pass", "norm = 1.0", True),
+    ],
+)
+def test_a_norm_that_each_micro_batch_reads_is_computed_for_each(
+    inside: str, behind: str, clips_once: bool
+) -> None:
+    text = fixed("DF703", CLIPPED.format(clip=CLIP, inside=inside, behind=behind))
+    assert (f"    if last_micro_step:\n        {CLIP}\n" in text) is clips_once
+
+
+def test_a_norm_that_is_bound_above_may_be_computed_once_a_step() -> None:
+    text = fixed(
+        "DF703",
+        CLIPPED.format(clip=f"norm = 0.0\n    {CLIP}", inside="pass", behind="print(norm)"),
+    )
+    assert f"    if last_micro_step:\n        {CLIP}\n" in text
+
+
+CHOSEN = """\
+import torch
+loader = torch.utils.data.DataLoader(data, batch_size=4)
+for step, batch in enumerate(loader):
+    loss = model(batch)
+    if config.accumulation > 1:
+        loss = loss / config.accumulation
+        loss.backward()
+        if (step + 1) % config.accumulation == 0:
+            optimizer.step()
+    else:
+        loss.backward()
+        optimizer.step()
+"""
+
+
+def test_steps_that_wait_where_a_setting_says_so_alone_are_only_reported() -> None:
+    (finding,) = found("DF703", CHOSEN)
+    assert "line 5 asks first" in finding.because
+    assert not finding.edits

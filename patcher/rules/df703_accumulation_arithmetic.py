@@ -35,6 +35,7 @@ from ..source.tree import (
     everywhere,
     is_inside,
     keyword,
+    names_within,
     parameters,
     precedes,
     same_code,
@@ -57,6 +58,10 @@ def findings(program: Program) -> Iterator[Finding]:
             because = "its data set only iterates, and how many batches an epoch has is not known"
             yield Finding(loop.module, test, because)
             continue
+        if other := asks_for_accumulation(loop, test):
+            because = f"line {other.lineno} asks first whether steps wait for several micro-batches"
+            yield Finding(loop.module, test, because)
+            continue
         edits: tuple[Edit, ...] = ()
         compare = remainder_test(loop, test)
         if compare is not None:
@@ -74,6 +79,25 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from synchronization(program, loop)
             if not has_batches_of_its_own(loop):
                 yield from equal_shares(loop)
+
+
+def asks_for_accumulation(loop: TrainLoop, test: ast.If) -> ast.If | None:
+    """``if n > 1:`` around the accumulation test, beside which each batch may have a step.
+
+    There ``n`` may be 0.
+    """
+    assert loop.accumulation is not None
+    wanted = loop.accumulation
+    around = [up for up in loop.module.ancestors(test) if is_inside(up, loop.steps)]
+    return next(
+        (
+            up
+            for up in around
+            if isinstance(up, ast.If)
+            and any(same_code(each, wanted) for each in everywhere(up.test, type(wanted)))
+        ),
+        None,
+    )
 
 
 def only_iterates(program: Program, loop: TrainLoop) -> bool:
@@ -208,7 +232,27 @@ def early_clipping(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator
     module = loop.module
     for clip in loop.clips:
         if not any(is_step_test(module, up, test) for up in module.ancestors(clip)):
-            yield Finding(module, clip, "clips after every micro-batch", (Guard(clip, guard),))
+            edits = () if is_read_besides(loop, clip, test) else (Guard(clip, guard),)
+            yield Finding(module, clip, "clips after every micro-batch", edits)
+
+
+def is_read_besides(loop: TrainLoop, clip: ast.stmt, test: ast.If) -> bool:
+    """Whether what a clip binds, and nothing above it, is read on other micro-batches as well."""
+    module = loop.module
+    names = bound_names(clip)
+    above = [*module.ancestors(clip)]
+    bound = {
+        name
+        for name in names
+        for store in module.stores.get((module.function(clip), name), ())
+        if precedes(store, clip) and module.parents[module.statement(store)] in above
+    }
+    return any(
+        isinstance(use.ctx, ast.Load)
+        and not is_inside(use, clip)
+        and not any(is_step_test(module, up, test) for up in module.ancestors(use))
+        for use in names_within(loop.scope, names - bound)
+    )
 
 
 def is_step_test(module: Module, up: ast.AST, test: ast.If) -> bool:
