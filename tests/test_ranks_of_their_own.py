@@ -171,6 +171,18 @@ def work(index, args):
 torch.multiprocessing.spawn(work, args=(args,), nprocs=torch.cuda.device_count())
 """
 
+OPTION = MADE.replace(
+    "args = argparse.ArgumentParser().parse_args()",
+    'parser = argparse.ArgumentParser()\nparser.add_argument("--local_rank", "--local-rank")\n'
+    "args = parser.parse_args()",
+)
+
+GIVEN = """
+import cluster, torch
+def start(cfg):
+    torch.cuda.set_device({spec}.local_rank)
+"""
+
 SLURM = """
 import os, torch
 def set_up(cfg):
@@ -185,6 +197,10 @@ SILENT = [
      SLURM.format(branch='if "SLURM_LOCALID" in os.environ:')),
     ("DF101", "the index of a spawned process", MADE.format(value="index"),
      MADE.format(value="-1")),
+    ("DF101", "the index of a spawned process, beside an option", OPTION.format(value="index"),
+     OPTION.format(value="-1")),
+    ("DF101", "the number that a library gives", GIVEN.format(spec="cluster.spec()"),
+     GIVEN.format(spec="cfg")),
     ("DF205", "a lone process drives all cards", CARDS.format(test="not alone"),
      CARDS.format(test="args.fast")),
     ("DF305", "an elif asks for the other wrapper", ASKS.format(

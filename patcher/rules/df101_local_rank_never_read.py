@@ -17,12 +17,14 @@ from collections.abc import Iterator
 
 from ..analysis.frameworks import calls_one_of
 from ..analysis.program import Program
+from ..analysis.spawning import is_spawned_number
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding
 from ..fixes.process_group import READ_RANK
 from ..fixes.statements import main_guard
 from ..source.module import Module
+from ..source.tree import everywhere
 
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
 
@@ -57,6 +59,8 @@ def findings(program: Program) -> Iterator[Finding]:
         return  # the class of transformers, or one below it, reads the environment itself
     if option is None and is_made_here(program):
         return  # by mp.spawn's index, by horovod: no option, and no default
+    if is_set_in_spawned(program):
+        return  # whatever the option says
     for module, stmt, args in program.parse_sites:
         if option is not None or program.has_argument("local_rank"):
             yield Finding(
@@ -102,6 +106,18 @@ def is_made_here(program: Program) -> bool:
     )
 
 
+def is_set_in_spawned(program: Program) -> bool:
+    """Whether a process that the program spawns sets the attribute to its own number."""
+    return any(
+        is_spawned_number(program, module, stmt.value)
+        for module in program.modules
+        for node in module.attributes("local_rank")
+        if isinstance(node.ctx, ast.Store)
+        for stmt in [module.statement(node)]
+        if isinstance(stmt, ast.Assign)
+    )
+
+
 def knows_its_rank(program: Program) -> bool:
     """Whether a program takes its rank from what a launcher or Slurm sets."""
     return any(
@@ -111,10 +127,20 @@ def knows_its_rank(program: Program) -> bool:
     )
 
 
+def is_of_library(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether an object is what a call of a library that is not read returns."""
+    value = module.definition(node, node) if isinstance(node, ast.Name) else node
+    return (
+        isinstance(value, ast.Call)
+        and not program.callees(module, value)
+        and any(name.id in module.aliases for name in everywhere(value.func, ast.Name))
+    )
+
+
 def unexplained_local_rank(program: Program) -> Iterator[Finding]:
     """``x.local_rank`` where no statement shows where its value comes from."""
     for module in program.modules:
         for node in module.attributes("local_rank"):
-            if isinstance(node.ctx, ast.Load):
+            if isinstance(node.ctx, ast.Load) and not is_of_library(program, module, node.value):
                 yield Finding(module, node, "nothing in the script shows where it is set")
                 return
