@@ -32,8 +32,8 @@ def name_of_result(module: Module, call: ast.Call) -> str:
                 return spelled_name(module, target)
             case ast.Subscript(slice=ast.Constant(value=0)):
                 around = module.parents[holder]
-                is_bound = isinstance(around, ast.Assign) and around.value is holder
-                return spelled_name(module, around.targets[0]) if is_bound else ""
+                if isinstance(around, ast.Assign) and around.value is holder:
+                    return spelled_name(module, around.targets[0])
         return ""
     match holder:
         case ast.Assign(targets=[target, *_], value=value) if value is call:
