@@ -83,7 +83,10 @@ def is_even(program: Program, module: Module, sampler: ast.expr) -> bool:
     if not made:
         return is_none_or_even(module, sampler)
     return bool(results) and all(
-        value is None or is_none_or_even(where, value) for where, value in results
+        is_none_or_even(where, each)
+        for where, value in results
+        if value is not None
+        for each in where.alternatives(value, value) or [value]
     )
 
 

@@ -41,6 +41,13 @@ def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:
             yield node
 
 
+def takes_module_out(evaluation: Evaluation) -> bool:
+    """Whether the loop asks its model for ``model.module`` wherever it reads it."""
+    uses = list(model_uses(evaluation))
+    around = [evaluation.module.parents[use] for use in uses]
+    return bool(uses) and all(isinstance(u, ast.Attribute) and u.attr == "module" for u in around)
+
+
 def calls_a_method_of_the_module(evaluation: Evaluation) -> bool:
     """``losses = model.module.get_losses if … else model.get_losses``, and the loop calls that."""
     module, loop = evaluation.module, evaluation.loop

@@ -1,6 +1,7 @@
 """Evaluation is kept from some ranks, or from all of them.
 
-What         A call of an evaluation function stands under a test of the rank: == -1, or rank 0.
+What         A call of an evaluation function stands under a test of the rank: == -1, or rank 0. A
+             warning for rank 0 where no wrapper holds the model, or one without buffers to send.
 At run time  Under == -1 a distributed run never evaluates: no best model, and a crash where the
              result is used. Under rank 0 alone, the other ranks run on into the next all-reduce
              or leave: a hang, a crash, or luck. They only wait where no wrapper holds the model.
@@ -14,6 +15,7 @@ Source       torch.nn.parallel.DistributedDataParallel (forward synchronises buf
 import ast
 from collections.abc import Iterator
 
+from ..analysis.buffers import forward_meets
 from ..analysis.conditions import condition
 from ..analysis.evaluating_ranks import may_be_bare
 from ..analysis.evaluations import Evaluation
@@ -21,6 +23,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import Role, is_rank_test, rank_gates, value_for_role
 from ..editing.edits import Edit, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
+from ..fixes.evaluated_modules import takes_module_out
 from ..source.module import Module
 from ..source.tree import Function, is_elif
 
@@ -43,8 +46,12 @@ def findings(program: Program) -> Iterator[Finding]:
                     else MAIN_ALONE
                 )
                 because = f"{who} reaches {evaluation.name}{entry_line(entry, evaluation)}"
-                bare = who == MAIN_ALONE and may_be_bare(program, module, entry, evaluation)
-                severity = Severity.DEGRADED if bare else None
+                waits = who == MAIN_ALONE and (
+                    may_be_bare(program, module, entry, evaluation)
+                    or takes_module_out(evaluation)
+                    or not forward_meets(program, evaluation)
+                )
+                severity = Severity.DEGRADED if waits else None
                 yield Finding(where, gate, because, open_gate(where, gate), severity=severity)
 
 

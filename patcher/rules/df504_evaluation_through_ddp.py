@@ -1,6 +1,7 @@
 """Evaluation forwards through the DistributedDataParallel wrapper.
 
-What         An evaluation calls the model that it was given, and that may be the wrapper.
+What         An evaluation calls the model that it was given, and that may be the wrapper. A warning
+             where the wrapper has no buffers to send.
 At run time  DDP's forward synchronises buffers. A rank that evaluates another number of batches
              than its peers pairs its broadcast with their next training step, or waits for a peer
              that left: 10 of 10 runs of a RoBERTa script ended in a crash. Where all ranks go
@@ -14,6 +15,7 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 import ast
 from collections.abc import Iterator
 
+from ..analysis.buffers import forward_meets, is_bare
 from ..analysis.evaluating_ranks import may_be_bare, ranks_keep_pace
 from ..analysis.evaluations import Evaluation
 from ..analysis.frameworks import RANK_SAMPLERS
@@ -21,7 +23,13 @@ from ..analysis.program import Program
 from ..analysis.wrapping import wraps_for_good
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.evaluated_modules import UNWRAPPED_NAME, is_the_module, is_unwrapped, model_uses
+from ..fixes.evaluated_modules import (
+    UNWRAPPED_NAME,
+    is_the_module,
+    is_unwrapped,
+    model_uses,
+    takes_module_out,
+)
 from ..fixes.process_group import unwrapped_model
 from ..source.branches import exclusive
 from ..source.module import Module
@@ -67,7 +75,11 @@ def findings(program: Program) -> Iterator[Finding]:
                     (Insert(first, f"{model} = {unwrapped_model(model)}"), *inside),
                     severity=severity_of(program, evaluation),
                 )
-        elif (uses := list(model_uses(evaluation))) and not is_the_module(module, uses[0]):
+        elif (
+            (uses := list(model_uses(evaluation)))
+            and not is_the_module(module, uses[0])
+            and not is_bare(program, module, uses[0])
+        ):
             taken = module.occurrences(UNWRAPPED_NAME) and any(
                 UNWRAPPED_NAME in bound_names(stmt) for stmt in module.body(evaluation.loop)
             )
@@ -110,7 +122,9 @@ def severity_of(program: Program, evaluation: Evaluation) -> Severity | None:
     """No error where the ranks go through equally many batches or no wrapper, or may do so."""
     entries = program.entries(evaluation)
     is_doubtful = (
-        deals_itself(evaluation)
+        not forward_meets(program, evaluation)
+        or takes_module_out(evaluation)
+        or deals_itself(evaluation)
         or ranks_keep_pace(program, evaluation)
         or (bool(entries) and all(may_be_bare(program, *each, evaluation) for each in entries))
     )
