@@ -49,6 +49,12 @@ SIZES = [
                 return low_rank(rank=self.rank)
         model = Kernel().build()
         """, "size")),
+    ("parts of a split that are not taken by rank", training("data = data.split(8)[args.part]",
+        "part")),
+    ("a place that is no rank's", training("""
+        begin = args.part * 8
+        first = data[begin : begin + 8]
+        """, "part")),
     ("a field", training("""
         @dataclass
         class Config:
@@ -71,6 +77,33 @@ RANKS = [
             return Shards(rank=rank)
         data = shards(int(os.environ["RANK"]))
         """, "size")),
+    ("a part of all examples", training("data = data.split(size)[args.rank].clone()", "rank", "0")),
+    ("a part of a list of parts", training("""
+        rank = torch.distributed.get_rank()
+        files = list(numpy.array_split(files, size))[rank]
+        """, "size")),
+    ("a part by the number of a spawned process, which is 0 in another place", training("""
+        def work(rank, data):
+            data = data.chunk(size)[rank]
+        if args.size > 1:
+            torch.multiprocessing.spawn(work, args=(data,), nprocs=args.size)
+        else:
+            work(0, data)
+        """, "size")),
+    ("a part of each batch, by a name for its begin", training("""
+        def part(batch, rank, size):
+            begin = size * rank
+            return batch[begin : begin + size]
+        collate = lambda batch: part(batch, args.rank, 8)
+        """, "rank", "0")),
+    ("a part of each batch, by a place that an object keeps", training("""
+        class Tokens:
+            def __init__(self, rank, size):
+                self.place = rank * size
+            def take(self):
+                return tokens[self.place : self.place + 8]
+        data = Tokens(args.rank, 8)
+        """, "rank", "0")),
 ]  # fmt: skip
 
 

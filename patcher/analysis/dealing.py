@@ -16,6 +16,7 @@ SHARD_WORDS = ("shard_id", "shard_index", "shard_idx", "shard", "rank", "index",
 TURNS = "share_of_batches"  # of helper_code.py: every n-th batch of what makes them
 ITERATES_ONLY = ("torchtext", "torchdata", "webdataset")  # their data sets take no sampler
 SHARDING_METHODS = ("shard", "islice")  # datasets.Dataset.shard(n, rank), islice(it, rank, None, n)
+SPLITTING = ("split", "chunk", "tensor_split", "array_split")  # in parts, of which each is a rank's
 # Functions that seed a generator of random numbers.
 SEEDING = ("manual_seed", "manual_seed_all", "seed", "set_seed", "seed_everything", "fix_seed")
 
@@ -43,18 +44,46 @@ def dealt_by_hand(program: Program) -> str:
 
 
 def blocks_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
-    """A rank's block of each global batch: ``tokens[place + rank * size :]``."""
+    """A rank's block of each global batch, ``tokens[place + rank * size :]``, or of all examples.
+
+    That is ``examples.split(size)[rank]``. The place may have a name, or be kept in an object.
+    """
     for cut in module.nodes(ast.Slice):
         part = module.parents[cut]
-        begins = [] if cut.lower is None else list(everywhere(cut.lower, ast.BinOp))
+        begins = [] if cut.lower is None else begins_of(module, cut.lower)
         if isinstance(part, ast.Subscript) and any(
-            isinstance(product.op, ast.Mult)
-            and any(
-                looks_like_rank(program, module, side) for side in (product.left, product.right)
-            )
-            for product in begins
+            is_rank_times(program, module, product) for product in begins
         ):
             yield part
+    for call in module.calls_to(*SPLITTING):
+        pieces = [call, *(up for up in module.ancestors(call) if isinstance(up, ast.Call))]
+        for piece in pieces:
+            part = module.parents[piece]
+            if (
+                isinstance(part, ast.Subscript)
+                and part.value is piece
+                and isinstance(part.ctx, ast.Load)
+                and looks_like_rank(program, module, part.slice)
+            ):
+                yield part
+
+
+def begins_of(module: Module, lower: ast.expr) -> list[ast.BinOp]:
+    """The sums and products in the begin of a slice, and in what its names and attributes hold."""
+    values = [lower]
+    for name in everywhere(lower, ast.Name):
+        values += module.alternatives(name, name)
+    for attribute in everywhere(lower, ast.Attribute):
+        values += module.attribute_values.get(attribute.attr, [])
+    return [product for value in values for product in everywhere(value, ast.BinOp)]
+
+
+def is_rank_times(program: Program, module: Module, product: ast.BinOp) -> bool:
+    """``rank * size``, either way round."""
+    sides = (product.left, product.right)
+    return isinstance(product.op, ast.Mult) and any(
+        looks_like_rank(program, module, side) for side in sides
+    )
 
 
 def shard_arguments(program: Program, module: Module) -> Iterator[ast.Call]:

@@ -113,6 +113,8 @@ def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
             (where, argument_for_parameter(module, function, call, name.id))
             for where, call in program.callers(function)
         ]
+        if any(not isinstance(place, ast.Call) for _, place in program.possible_callers(function)):
+            return False  # another may call it, such as one that spawns processes
         return bool(values) and all(
             isinstance(value, ast.Constant)
             or (isinstance(value, ast.Name) and is_constant(program, where, value))
