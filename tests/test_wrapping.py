@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cases import found
 from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.findings import Severity
 
 GROUP = """
 import torch
@@ -193,3 +194,18 @@ def test_a_class_of_the_script_is_no_framework() -> None:
     text = f"{GROUP}class Accelerator:\n    pass\nAccelerator()\n{LOOP.format(model='model')}"
     (reason,) = because("DF301", text)
     assert reason.startswith("no model is wrapped after it")
+
+
+def test_apex_s_wrapper_averages_gradients_where_it_is_installed() -> None:
+    text = """
+import torch
+from {package} import DistributedDataParallel
+torch.distributed.init_process_group("nccl")
+model = DistributedDataParallel(net.cuda())
+for batch in loader:
+    model(batch).backward()
+    optimizer.step()
+"""
+    (finding,) = found("DF301", text.format(package="apex.parallel"))
+    assert finding.severity is Severity.DEGRADED
+    assert not found("DF301", text.format(package="torch.nn.parallel"))

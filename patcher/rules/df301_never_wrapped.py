@@ -1,8 +1,8 @@
 """Ranks train, and nothing keeps their models alike.
 
 What         A process group is created, and the model is never wrapped in DistributedDataParallel,
-             or only in apex's class of that name; or a teacher is wrapped, and the model that is
-             trained is not.
+             or only in apex's class of that name, which is a warning; or a teacher is wrapped, and
+             the model that is trained is not.
 At run time  Every rank trains a model of its own on its part of the data; the last one to save
              wins. apex's wrapper is an ImportError where apex is not installed.
 Example      torch.distributed.init_process_group(backend="nccl")   # and no DDP anywhere
@@ -96,7 +96,7 @@ def findings(program: Program) -> Iterator[Finding]:
         because = "the only wrapper is apex's"
         if not torchs:
             because += ": import it from torch.nn.parallel, and wrap a model that is on its card"
-        yield Finding(module, calls[0], because, torchs)
+        yield Finding(module, calls[0], because, torchs, severity=Severity.DEGRADED)
     if not wraps:
         places = data_parallel_calls(program)
         targets = [wrap.target for _, wrap in places]
