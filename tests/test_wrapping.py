@@ -171,6 +171,10 @@ def test_the_first_of_each_machine_is_no_computed_rank() -> None:
     text = GROUP + "rank = dist.get_rank()\nfirst = {}\n" + LOOP.format(model="model")
     assert because("DF103", text.format("rank % 8 == 0")) == []
     assert because("DF103", text.format("rank % dist.get_world_size()")) == []
+    assert because("DF103", text.format("rank % context.group_size")) == []
+    cards = "options.cards = torch.cuda.device_count()\n"
+    assert because("DF103", text.format("rank % options.cards") + cards) == []
+    assert because("DF103", text.format("rank % options.cards"))
     assert because("DF103", text.format("rank % 8")) == ["rank % 8 is no rank of a launcher's"]
 
 

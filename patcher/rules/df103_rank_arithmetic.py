@@ -14,6 +14,7 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..analysis.program import Program
@@ -39,6 +40,7 @@ RANKS_PER_NODE = (
     "ngpus_per_node",
     "nproc_per_node",
 )
+OF_CARDS = re.compile(r"gpu|cuda|card|device|node|nproc", re.I)
 NODE_NAMES = ("node_index", "node_rank", *RANKS_PER_NODE)
 
 
@@ -61,8 +63,9 @@ def findings(program: Program) -> Iterator[Finding]:
         for node in module.nodes(ast.BinOp):
             because = f"{module.text(node)} is no rank of a launcher's"
             if isinstance(node.op, ast.Mod) and is_rank(module, node.left):
-                if not is_fallback(module, node) and not (
-                    is_card_count(module, node.right)
+                if sounds_of_cards(module, node.right) and not (
+                    is_fallback(module, node)
+                    or is_card_count(module, node.right)
                     or is_world_size(module, node.right)
                     or is_compared(module, node)
                 ):
@@ -79,11 +82,25 @@ def is_rank(module: Module, node: ast.expr) -> bool:
     )
 
 
+def sounds_of_cards(module: Module, number: ast.expr) -> bool:
+    """Whether a number may be that of a machine's cards; of a group of ranks it may be any."""
+    return isinstance(number, ast.Constant) or bool(OF_CARDS.search(module.text(number)))
+
+
 def is_card_count(module: Module, node: ast.expr) -> bool:
-    """``torch.cuda.device_count()``: a rank modulo it is this rank's card on equal machines."""
+    """``torch.cuda.device_count()``: a rank modulo it is this rank's card on equal machines.
+
+    An attribute may be given another number than this instead.
+    """
+    values = [node]
     if isinstance(node, ast.Name):
-        node = module.definition(node, node) or node
-    return isinstance(node, ast.Call) and module.last_name(node.func) == "device_count"
+        values = [module.definition(node, node) or node]
+    elif isinstance(node, ast.Attribute):
+        values = module.attribute_values.get(node.attr, [])
+    return any(
+        isinstance(value, ast.Call) and module.last_name(value.func) == "device_count"
+        for value in values
+    )
 
 
 def is_compared(module: Module, node: ast.BinOp) -> bool:
