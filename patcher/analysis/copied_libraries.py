@@ -50,9 +50,10 @@ def functions_reached(graph: CallGraph, copies: Collection[Module]) -> set[Funct
 
 def _definitions(module: Module) -> Iterator[tuple[str, ast.AST]]:
     """Functions, classes and values of a module, also those under a test."""
-    for kind in (*FUNCTIONS, ast.ClassDef):
-        for node in within(module.tree.body, kind):
-            yield node.name, node
+    body = module.tree.body
+    functions = [*within(body, ast.FunctionDef), *within(body, ast.AsyncFunctionDef)]
+    for node in (*functions, *within(body, ast.ClassDef)):
+        yield node.name, node
     for stmt in within(module.tree.body, ast.Assign):
         for target in stmt.targets:
             if isinstance(target, ast.Name):
