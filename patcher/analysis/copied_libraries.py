@@ -51,9 +51,12 @@ def functions_reached(graph: CallGraph, copies: Collection[Module]) -> set[Funct
 def _definitions(module: Module) -> Iterator[tuple[str, ast.AST]]:
     """Functions, classes and values of a module, also those under a test."""
     body = module.tree.body
-    functions = [*within(body, ast.FunctionDef), *within(body, ast.AsyncFunctionDef)]
-    for node in (*functions, *within(body, ast.ClassDef)):
-        yield node.name, node
+    defined: list[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef] = [
+        *within(body, ast.FunctionDef),
+        *within(body, ast.AsyncFunctionDef),
+        *within(body, ast.ClassDef),
+    ]
+    yield from ((node.name, node) for node in defined)
     for stmt in within(module.tree.body, ast.Assign):
         for target in stmt.targets:
             if isinstance(target, ast.Name):
