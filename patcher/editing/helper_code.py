@@ -68,7 +68,7 @@ def average_gradients(optimizer):
             grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
             total = grad.detach().contiguous()
             torch.distributed.all_reduce(total)
-            parameter.grad = total / torch.distributed.get_world_size()
+            parameter.grad = total.div_(torch.distributed.get_world_size())
 
 
 def first_on_main(make):
