@@ -279,6 +279,37 @@ def test_a_table_that_is_looked_into_is_reported_only(use: str) -> None:
     assert finding.edits == ()
 
 
+STAR = """\
+from transformers.modeling_bert import *
+
+class Tagger(BertPreTrainedModel):
+    def __init__(self, config):
+        super().__init__(config)
+        self.encoder, self.head = BertModel(config), nn.Linear(4, {size})
+
+    def forward(self, ids, labels):
+        return CrossEntropyLoss()(self.head(self.encoder(ids)[1]), labels)
+"""
+
+
+def test_a_star_import_becomes_imports_of_what_is_read() -> None:
+    imports = [
+        line for line in fixed("DF901", STAR.format(size=2)).splitlines() if "import" in line
+    ]
+    assert imports == [
+        "from transformers.models.bert.modeling_bert import BertModel",
+        "from transformers.models.bert.modeling_bert import BertPreTrainedModel",
+        "from torch.nn import CrossEntropyLoss",
+        "from torch import nn",
+    ]
+
+
+def test_a_star_import_of_what_cannot_be_told_is_reported_only() -> None:
+    (finding,) = found("DF901", STAR.format(size="SIZE"))
+    assert "where SIZE may come from cannot be told" in finding.because
+    assert not finding.edits
+
+
 def test_schedules_are_made_by_functions() -> None:
     text = textwrap.dedent("""
         from transformers import ConstantLRSchedule, WarmupLinearSchedule as Linear

@@ -156,6 +156,10 @@ UNSHARED = {
         script(setup='card = os.environ.setdefault("CUDA_VISIBLE_DEVICES", "0")'),
         "line 7 chooses a card: card = os.environ.setdefault(",
     ),
+    "apex's scaled losses": (
+        script(forward=f"{TWICE}\n        with amp.scale_loss(a, optimizer) as b:\n            b"),
+        "apex judges its gradients before they are averaged",
+    ),
     "a closure": (
         script(forward=TWICE, step="optimizer.step(closure)"), "line 12 hands its step a closure"
     ),

@@ -41,6 +41,9 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
     Every optimizer's step of the program must be among them: one that is not would step by the
     gradients of one rank.
     """
+    for module, call in program.calls_to("scale_loss"):
+        if program.is_live(module, call):
+            raise NotShareableError("apex judges its gradients before they are averaged")
     steps: list[Place] = []
     for loop in loops:
         calls = [

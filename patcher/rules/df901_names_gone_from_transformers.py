@@ -12,7 +12,7 @@ Fix          The same thing where it is today. For AdamW, torch.optim.AdamW with
              whitespace_tokenize, is_tf_available and, for correct_bias=False, the old AdamW are
              carried along; tables of checkpoints become empty ones, and what nothing uses goes.
              WarmupLinearSchedule and its kin are made by the functions of today, where all uses are
-             calls.
+             calls. A star import of such a module becomes imports of what the file reads.
              A local copy of transformers, and the older pytorch_transformers, are left alone.
 Fix safety   Safe: the import could only raise before. AdamW's update differs from the old class's
              in where eps enters the bias correction, by the order of eps.
@@ -33,6 +33,7 @@ from ..source.module import Module
 from ..source.tree import Function, everywhere, keyword, last_argument, position
 from .transformers_gone import OLD_NAMES_BY_ADVICE, RENAMED
 from .transformers_modules import MODEL_CLASSES, MODELS, PREFIXES, moved_class, split_model_module
+from .transformers_stars import instead_of_star
 
 __all__ = ["MODELS", "MODEL_CLASSES", "PREFIXES"]
 CODE, SEVERITY, SAFETY = "DF901", Severity.ERROR, Safety.SAFE
@@ -219,6 +220,9 @@ def import_findings(
     program: Program, module: Module, stmt: ast.ImportFrom, explicit: set[ast.Call]
 ) -> Iterator[Finding]:
     """One finding for all names of an import statement that are gone: its edits belong together."""
+    if stmt.names[0].name == "*":
+        yield from star_finding(module, stmt)
+        return
     full_names = {alias: f"{stmt.module}.{alias.name}" for alias in stmt.names}
     removed = {
         alias: current_name(name)
@@ -267,6 +271,20 @@ def import_findings(
     because = f"{', '.join(names)} {'are' if names[1:] else 'is'} not in today's {stmt.module}"
     because += "".join(obstacles)
     yield Finding(module, stmt, because, () if obstacles else tuple(edits), severity=severity)
+
+
+def star_finding(module: Module, stmt: ast.ImportFrom) -> Iterator[Finding]:
+    """The finding for ``from transformers.modeling_bert import *``."""
+    home = stmt.module or ""
+    if not split_model_module(home)[1]:
+        return
+    lines, unknown = instead_of_star(module, home)
+    because = f"{home} is no module of today's transformers"
+    if unknown:
+        because += (
+            f", and where {', '.join(unknown)} may come from cannot be told: import it by name"
+        )
+    yield Finding(module, stmt, because, () if unknown else (Replace(stmt, "\n".join(lines)),))
 
 
 def is_unused(program: Program, module: Module, name: str) -> bool:
