@@ -146,6 +146,21 @@ def test_names_lead_from_the_script_to_what_it_runs(
     assert live == reached
 
 
+@pytest.mark.parametrize("parts", [True, False])
+def test_a_folder_of_another_name_is_a_copy_by_its_parts(parts: bool, tmp_path: Path) -> None:
+    script = program_in(tmp_path, "BertHead", "BertHead()")
+    names = ["configuration_utils", "modeling_utils", "file_utils"] if parts else ["modeling_utils"]
+    (tmp_path / "transformers").rename(tmp_path / "vendor")
+    for name in names:
+        (tmp_path / "vendor" / f"{name}.py").write_text("import torch\n")
+    imports = "".join(f"from . import {name}\n" for name in names)
+    (tmp_path / "vendor" / "__init__.py").write_text(imports + LIBRARY["__init__.py"])
+    script.write_text(script.read_text().replace("transformers", "vendor"))
+    program = read_program(script)
+    trainer = next(each for each in program.modules if each.source.path.name == "trainer.py")
+    assert program.is_live(trainer, trainer.all_functions[0].body[0]) is not parts
+
+
 def test_a_patch_leaves_the_rest_of_the_copy_as_it_is(tmp_path: Path) -> None:
     script = program_in(tmp_path, "BertHead", "BertHead()")
     result = patch(script)

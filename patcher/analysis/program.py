@@ -29,6 +29,7 @@ from .train_loops import TrainLoop, train_loops
 
 OTHER_FRAMEWORKS = {"paddle", "tensorflow", "mxnet", "jax", "mindspore"}
 COPIED = {"transformers", "pytorch_transformers", "pytorch_pretrained_bert"}
+PARTS_OF_COPIED = {"configuration_utils", "modeling_utils", "file_utils"}  # of transformers
 PARALLEL_CALLS = ("init_process_group", "DistributedDataParallel", "DataParallel")
 
 
@@ -322,8 +323,24 @@ class Program(CallGraph):
             below = [path.removeprefix(root + os.sep) for root in self.roots]
             shortest = min(below, key=len)
             folders = PurePath(shortest).parts[:-1]
-            self._in_copies[module] = shortest != path and not COPIED.isdisjoint(folders)
+            by_name = shortest != path and not COPIED.isdisjoint(folders)
+            by_parts = not self._copied_folders.isdisjoint(map(str, PurePath(path).parents))
+            self._in_copies[module] = by_name or by_parts
         return self._in_copies[module]
+
+    @cached_property
+    def _copied_folders(self) -> set[str]:
+        """The folders of other names that hold the parts of a library, and not the script."""
+        names: dict[str, set[str]] = {}
+        for module in self.modules:
+            path = PurePath(os.path.realpath(module.source.name))
+            names.setdefault(str(path.parent), set()).add(path.stem)
+        script = PurePath(os.path.realpath(self.script.source.name))
+        return {
+            folder
+            for folder, held in names.items()
+            if held >= PARTS_OF_COPIED and not script.is_relative_to(folder)
+        }
 
     @cached_property
     def _in_copies(self) -> dict[Module, bool]:
