@@ -88,6 +88,35 @@ def test_ranks_wait_for_what_they_read_behind_it() -> None:
     ]
 
 
+KEYED = """\
+        epoch_config = vars(args)
+        frame.to_csv("models/%s/log.csv" % epoch_config["name"])
+        {then}"""
+
+
+@pytest.mark.parametrize(
+    ("then", "waits"),
+    [
+        ('print(epoch_config["epochs"], epoch_config["name"])', False),
+        ('read("models/%s/log.csv" % epoch_config["name"])', True),
+    ],
+)
+def test_an_object_that_holds_a_part_of_a_path_is_no_file(then: str, waits: bool) -> None:
+    text = script(KEYED.format(then=then).strip())
+    assert ("barrier()" in fixed("DF607", text)) is waits
+
+
+def test_ranks_wait_for_a_file_whose_path_has_a_key() -> None:
+    line = 'files = vars(args)\n        frame.to_csv(files["log"])'
+    assert "barrier()" in fixed("DF607", script(line, 'read(files["log"])'))
+    assert "barrier()" not in fixed("DF607", script(line, 'read(files["names"])'))
+
+
+def test_what_joins_the_parts_of_a_path_tells_no_file() -> None:
+    text = script('frame.to_csv(args.a + "_" + args.b)', 'print(args.b + "_" + "loss")')
+    assert "barrier()" not in fixed("DF607", text)
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -67,15 +67,19 @@ def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool
     """Whether later statements of the block mention the path, or parts of it.
 
     Where a name holds the path, the literals of what it holds are parts too; where an object does,
-    the same attribute is.
+    the same attribute is, or the same key.
     """
     later = statements_behind(module, stmt)
     literals = path_literals(path)
     if isinstance(path, ast.Name):
         literals |= path_literals(module.definition(path, path))
-    mentioned: list[ast.Name | ast.Attribute] = [
+    members: list[ast.Attribute | ast.Subscript] = [
+        *within(later, ast.Attribute),
+        *within(later, ast.Subscript),
+    ]
+    mentioned: list[ast.Name | ast.Attribute | ast.Subscript] = [
         *names_within(later, path_names(module, stmt, path)),
-        *(node for node in within(later, ast.Attribute) if path and same_code(node, path)),
+        *(node for node in members if path and same_code(node, path)),
     ]
     parts: list[ast.expr] = [node for node in mentioned if isinstance(node.ctx, ast.Load)]
     parts += [node for node in within(later, ast.Constant) if node.value in literals]
@@ -230,12 +234,27 @@ def path_names(module: Module, stmt: ast.stmt, path: ast.expr | None) -> set[str
         node.id
         for node in everywhere(path, ast.Name)
         if not isinstance(module.parents[node], ast.Attribute)
+        and not has_a_key(module.parents[node])
     }
     return names & bound_names(function.body) - parameters(function)
 
 
+def has_a_key(node: ast.AST) -> bool:
+    """``options["name"]``, as ``options.name`` is."""
+    return (
+        isinstance(node, ast.Subscript)
+        and isinstance(node.slice, ast.Constant)
+        and isinstance(node.slice.value, str)
+    )
+
+
 def path_literals(path: ast.expr | None) -> set[object]:
-    """Literals that a path is made of."""
+    """Texts that a path is made of, without what joins them, and keys: ``options["name"]``."""
     if path is None:
         return set()
-    return {node.value for node in everywhere(path, ast.Constant) if node.value}
+    keys = {node.slice for node in everywhere(path, ast.Subscript)}
+    return {
+        node.value
+        for node in everywhere(path, ast.Constant)
+        if isinstance(node.value, str) and any(map(str.isalnum, node.value)) and node not in keys
+    }
