@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import textwrap
+from pathlib import Path
 
 import pytest
-from cases import fixed, found
+from cases import RULES, fixed, found
 from ddpfix.patcher.editing.helpers import helper_code
+from test_program import program_of
 
 SCRIPT = """
 import torch, torchvision
@@ -147,3 +149,30 @@ def test_found_and_repaired(before: str, after: str) -> None:
     assert found("DF511", before)
     assert plain(fixed("DF511", before)) == plain(after)
     assert found("DF511", after) == []
+
+
+NETS = """
+import torch
+
+class Deep(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [
+        ("nets.__dict__[args.net]()", True),
+        ("getattr(nets, args.net)()", True),
+        ("torch.nn.Linear(4, 2)", False),
+    ],
+)
+def test_a_model_that_is_got_by_its_name_may_have_batch_norm(
+    tmp_path: Path, made: str, told: bool
+) -> None:
+    text = f"import nets\n{lone()}".replace("model = Net()", f"model = {made}")
+    text = text.replace("torch.nn.BatchNorm1d(4)", "None")
+    program = program_of(tmp_path, run=text, nets=NETS)
+    assert bool(list(RULES["DF511"].findings(program))) is told

@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ..source.module import Module
+from .liveness import looks_up_modules
 from .program import Program
 
 LAYERS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
@@ -25,9 +26,10 @@ def norms_by_batch(program: Program) -> bool:
 
 
 def batch_norm_layers(program: Program) -> Iterator[tuple[Module, ast.Call]]:
-    """Constructions of BatchNorm layers that the program may run."""
+    """Constructions of BatchNorm layers that the program may run, also by computed names."""
+    by_name = looks_up_modules(program)
     for module, call in program.calls_to(*LAYERS):
-        if module.function(call) is None or program.is_live(module, call):
+        if module.function(call) is None or by_name or program.is_live(module, call):
             yield module, call
 
 

@@ -79,6 +79,15 @@ def _named_at_top(module: Module, function: Function) -> Function | ast.ClassDef
     return named if module.parents[named] is module.tree else None
 
 
+def looks_up_modules(graph: CallGraph) -> bool:
+    """Whether functions and classes are got from modules by names: ``models.__dict__[name]``."""
+    return any(map(_asks_modules, graph.modules)) or any(
+        isinstance(node.value, ast.Name) and node.value.id in module.aliases
+        for module in graph.modules
+        for node in module.attributes("__dict__")
+    )
+
+
 def _asks_modules(module: Module) -> bool:
     """Whether a module gets what it imports by computed names: ``getattr(models, name)``."""
     return any(
