@@ -134,3 +134,19 @@ def test_a_script_with_it_is_patched_and_its_line_is_in_the_diff(tmp_path: Path)
     assert done.exit_code == 1, done.output
     assert "async=" not in script.read_text() + (tmp_path / "data.py").read_text()
     assert run("patch", script).exit_code == 0
+
+
+@pytest.mark.parametrize(
+    ("loss", "is_one"),
+    [
+        ("F.cross_entropy(out, y, size_average=False)", True),
+        ("criterion(out, y)", True),
+        ("F.cross_entropy(out, y, reduction='none')", False),
+        ("F.cross_entropy(out, y, reduce=False)", False),
+        ("table(out, y)", False),
+    ],
+)
+def test_a_loss_is_read_where_it_is_made(loss: str, is_one: bool) -> None:
+    text = f"import torch.nn.functional as F\ntotal = 0\ntotal += {loss}.data[0]\n"
+    assert (len(found("DF910", text)) == 1) is is_one
+    assert fixed("DF910", text) == text.replace(".data[0]", ".item()" if is_one else ".data[0]")

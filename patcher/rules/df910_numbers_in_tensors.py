@@ -15,6 +15,7 @@ Source       torch 0.4 migration guide; torch.Tensor.view; pytorch/examples, ima
 import ast
 from collections.abc import Iterator
 
+from ..analysis.loss_reduction import FUNCTIONS_OF_LOSS, Reduction, asked_for
 from ..analysis.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -31,11 +32,13 @@ def findings(program: Program) -> Iterator[Finding]:
         for node in module.nodes(ast.Subscript):
             match node:
                 case ast.Subscript(
-                    value=ast.Attribute(value=ast.Name() as loss, attr="data"),
+                    value=ast.Attribute(value=(ast.Name() | ast.Call()) as loss, attr="data"),
                     slice=ast.Constant(value=0),
                 ) if is_loss(module, loss):
-                    edit = Rewrite(node, f"{loss.id}.item()")
-                    yield Finding(module, node, f"{loss.id} has no dimension", (edit,))
+                    text = module.text(loss)
+                    name = text if isinstance(loss, ast.Name) else f"{module.text(loss.func)}()"
+                    edit = Rewrite(node, f"{text}.item()")
+                    yield Finding(module, node, f"{name} has no dimension", (edit,))
         for call in module.calls_to("view"):
             if is_of_sliced_hits(module, call) and takes_several(program, module, call):
                 yield Finding(
@@ -46,8 +49,10 @@ def findings(program: Program) -> Iterator[Finding]:
                 )
 
 
-def is_loss(module: Module, name: ast.Name) -> bool:
-    """Whether a variable is a loss: it is gone back through, or made by what is called a loss."""
+def is_loss(module: Module, name: ast.Name | ast.Call) -> bool:
+    """Whether a value is a loss: it is gone back through, or made by what is called a loss."""
+    if isinstance(name, ast.Call):
+        return makes_loss(module, name)
     backward = {
         call.func.value.id
         for call in module.calls_to("backward")
@@ -55,10 +60,17 @@ def is_loss(module: Module, name: ast.Name) -> bool:
         if module.function(call) is module.function(name)
     }
     return name.id in backward or any(
-        isinstance(value, ast.Call)
-        and any(word in module.last_name(value.func).lower() for word in LOSS_WORDS)
+        isinstance(value, ast.Call) and makes_loss(module, value)
         for value in module.alternatives(name, name)
     )
+
+
+def makes_loss(module: Module, call: ast.Call) -> bool:
+    """Whether a call is of torch's losses, and not asked for one of each example, or so called."""
+    name = module.last_name(call.func)
+    if name in FUNCTIONS_OF_LOSS:
+        return asked_for(module, call) is not Reduction.UNKNOWN
+    return any(word in name.lower() for word in LOSS_WORDS)
 
 
 def is_of_sliced_hits(module: Module, call: ast.Call) -> bool:
