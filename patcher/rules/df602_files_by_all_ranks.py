@@ -40,6 +40,7 @@ from ..fixes.written_by_one import (
 )
 from ..source.module import Module
 from ..source.tree import (
+    Function,
     argument,
     bound_names,
     is_inside,
@@ -223,6 +224,13 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
     """
     stmt = module.statement(call)
     because = "every rank writes it"
+    outer = left_to_main_around(program, module, stmt)
+    if outer is not None:  # and with it what it holds; a barrier inside would wait for nobody
+        own, others = path_of(call), [path_of(each) for each in files_opened(module, outer)]
+        waits = any(is_read_later(module, outer, each) for each in others)
+        if not waits and is_read_later(module, outer, own) and in_lock_step(program, module, outer):
+            yield Finding(module, call, f"{because} and reads it", (Insert(outer, WAIT, "after"),))
+        return
     guard = only_on_main(stmt, before_group=runs_before_group(program, module, stmt))
     barrier: tuple[Edit, ...] = ()
     if is_read_later(module, stmt, path_of(call)) and not runs_in_save_pretrained(
@@ -236,18 +244,53 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
     if isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
         yield Finding(module, call, because, (*guard, *barrier))
         return
-    is_for_main = (
-        isinstance(stmt, ast.With)
-        and not leaves_function(stmt)
-        and not is_read_outside(module, stmt, changed_names(stmt))
-    )
-    if is_for_main and not needs_all_ranks(program, module, stmt):
+    if isinstance(stmt, ast.With) and may_be_left_to_main(program, module, stmt):
         yield Finding(module, call, because, (*guard, *barrier))
         return
     if needs_the_file(stmt):
         yield Finding(module, call, f"{because}, and others use its name or what is in it")
         return
     yield Finding(module, call, because, (*write_on_main_only(module, call), *barrier))
+
+
+def may_be_left_to_main(program: Program, module: Module, stmt: ast.With) -> bool:
+    """Whether no other rank needs what a block computes."""
+    return (
+        not leaves_function(stmt)
+        and not is_read_outside(module, stmt, changed_names(stmt))
+        and not needs_all_ranks(program, module, stmt)
+    )
+
+
+def left_to_main_around(program: Program, module: Module, stmt: ast.stmt) -> ast.With | None:
+    """The outermost block around a statement that writes a file, and so is left to rank 0."""
+    found = None
+    for up in module.ancestors(stmt):
+        if isinstance(up, Function):
+            break
+        if (
+            isinstance(up, ast.With)
+            and (files := files_opened(module, up))
+            and may_be_left_to_main(program, module, up)
+            and (
+                in_lock_step(program, module, up)
+                or not any(is_read_later(module, up, path_of(each)) for each in files)
+            )
+        ):
+            found = up
+    return found
+
+
+def files_opened(module: Module, block: ast.With) -> list[ast.Call]:
+    """The calls at the head of a block that open a file to write it, on every rank alike."""
+    heads = [item.context_expr for item in block.items]
+    return [
+        call
+        for call in heads
+        if isinstance(call, ast.Call)
+        and is_for_writing(module, call)
+        and not is_rank_dependent(module, call)
+    ]
 
 
 def needs_the_file(stmt: ast.stmt) -> bool:
