@@ -113,6 +113,7 @@ NOOP = [
         torch.distributed.destroy_process_group()
         """),
     ("DF203", "the divisor is never 0", "a = b // max(1, args.n_gpu)"),
+    ("DF203", "asked first", "if args.n_gpu == 0 or i % args.n_gpu == rank: pass"),
     ("DF301", "native DDP wraps the model", "import torch\n"
         "torch.distributed.init_process_group('gloo')\n" + training()),
     ("DF303", "kept to a lone process", """
@@ -132,6 +133,25 @@ NOOP = [
         for line in Reader("train.tsv", args.rank, args.nranks):
             model(line).backward()
             optimizer.step()
+        """),
+    ("DF401", "every so many batches are a rank's, by names that nobody explains", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        class Trainer:
+            def __init__(self, model, n_gpu, gpu_rank):
+                self.n_gpu, self.gpu_rank = n_gpu, gpu_rank
+            def train(self, batches):
+                part = []
+                for i, batch in enumerate(batches()):
+                    if self.n_gpu == 0 or i % self.n_gpu == self.gpu_rank:
+                        part.append(batch)
+                        if len(part) == 4:
+                            self.step(part)
+                            part = []
+            def step(self, part):
+                for batch in part:
+                    self.model(batch).mean().backward()
+                self.optimizer.step()
         """),
     ("DF401", "one branch deals by rank", "import torch\n"
         "torch.distributed.init_process_group('gloo')\n" + training()),
@@ -1198,6 +1218,39 @@ FIX = [
         +    if is_main_process():
         +        with open(args.p, 'w') as g:
         +            g.write('x')
+        """),
+    ("DF602", "rank 0 writes two files at once, the others wait to read the inner one", """
+        import torch
+        torch.distributed.init_process_group()
+        def f(model, rows):
+            with open('first', 'w') as first:
+                with open('second', 'w') as second:
+                    for row in rows:
+                        first.write(row)
+                        second.write(row)
+            return read('second')
+        f(1, 2)
+        """, """
+        @@ -2,8 +2,16 @@
+         torch.distributed.init_process_group()
+        +
+        +
+        +def is_main_process(): ...
+         def f(model, rows):
+        -    with open('first', 'w') as first:
+        -        with open('second', 'w') as second:
+        -            for row in rows:
+        -                first.write(row)
+        -                second.write(row)
+        +    if is_main_process():
+        +        with open('first', 'w') as first:
+        +            with open('second', 'w') as second:
+        +                for row in rows:
+        +                    first.write(row)
+        +                    second.write(row)
+        +    if torch.distributed.is_initialized():
+        +        torch.distributed.barrier()  # rank 0 may still be writing
+             return read('second')
         """),
     ("DF602", "rank 0 writes, the others wait to read", """
         def f(args):

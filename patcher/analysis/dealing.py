@@ -35,12 +35,31 @@ def dealt_by_hand(program: Program) -> str:
         for node in (
             *manual_shards(program, module),
             *blocks_by_rank(program, module),
+            *turns_by_name(module),
             *shard_arguments(program, module),
         ):
             if not program.is_live(module, node):
                 continue  # a library's, for other scripts
             return f"{module.text(node)} in line {node.lineno} of {module.source.name}"
     return ""
+
+
+def turns_by_name(module: Module) -> Iterator[ast.Compare]:
+    """``number % n_gpu == self.gpu_rank``, whose values no line may tell.
+
+    Names of ranks that are followed to their values are left to the others.
+    """
+    for remainder in module.nodes(ast.BinOp):
+        test = module.parents[remainder]
+        if (
+            isinstance(remainder.op, ast.Mod)
+            and isinstance(test, ast.Compare)
+            and isinstance(test.ops[0], ast.Eq | ast.NotEq)
+            and not isinstance(remainder.right, ast.Constant)
+        ):
+            names = {module.last_name(side) for side in (test.left, *test.comparators)}
+            if any(name.endswith("_rank") for name in names - {"local_rank", "global_rank"}):
+                yield test
 
 
 def blocks_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:

@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from ..analysis.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import below, precedes
 
 CODE, SEVERITY, SAFETY = "DF203", Severity.ERROR, Safety.SAFE
 
@@ -26,6 +28,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 isinstance(node, ast.BinOp)
                 and isinstance(node.op, (ast.FloorDiv, ast.Div, ast.Mod))
                 and divisor is node.right
+                and not is_asked_first(module, node, divisor)
             ):
                 text = module.text(divisor)
                 yield Finding(
@@ -34,3 +37,17 @@ def findings(program: Program) -> Iterator[Finding]:
                     f"{module.text(node)}: {text} is 0 without a card",
                     (Rewrite(divisor, f"max(1, {text})"),),
                 )
+
+
+def is_asked_first(module: Module, quotient: ast.expr, divisor: ast.expr) -> bool:
+    """``n_gpu == 0 or number % n_gpu == rank``: what stands before it asks for cards."""
+    text = module.text(divisor)
+    return any(
+        module.text(part) == text
+        for up in module.ancestors(quotient)
+        if isinstance(up, ast.BoolOp)
+        for value in up.values
+        if precedes(value, quotient)
+        for part in below(value)
+        if isinstance(part, ast.expr)
+    )
