@@ -69,6 +69,20 @@ def test_a_file_that_is_there_is_removed_by_rank_0_alone() -> None:
     assert "    if is_main_process():\n                os.remove(" in fixed("DF607", text)
 
 
+@pytest.mark.parametrize("read", ['open("old.pt").read()', 'open("other.pt").read()'])
+def test_a_file_that_all_ranks_read_is_removed_once_they_have_done_so(read: str) -> None:
+    new = fixed("DF607", script(f"print({read})", 'os.remove("old.pt")'))
+    waits = (
+        "        if torch.distributed.is_initialized():\n"
+        "            torch.distributed.barrier()  # another rank may still be reading\n"
+        "        if is_main_process():\n"
+        '            os.remove("old.pt")\n'
+    )
+    assert (waits in new) is ("old.pt" in read)
+    assert ("barrier()" in new) is ("old.pt" in read)
+    assert found("DF607", new) == []
+
+
 def test_a_method_of_the_program_is_read_where_it_is() -> None:
     text = script('tokenizer.save_vocabulary("out")')
     own = "\n\nclass Words:\n    def save_vocabulary(self, folder):\n        pass\n"

@@ -5,7 +5,8 @@ What         A statement that every rank reaches writes a file by other calls th
 At run time  Ranks write over each other's bytes, copy a file that rank 0 is still writing, or fail
              because another one has removed it first.
 Example      shutil.copyfile("checkpoint.pth.tar", "model_best.pth.tar")
-Fix          Rank 0 alone runs the statement; where all ranks use the file behind it, they wait.
+Fix          Rank 0 alone runs the statement; where all ranks use the file behind it, they wait, and
+             so does a removal behind what they read.
              Only reported where the statement's own calls may be ones that all ranks have to make.
 Fix safety   Safe: a lone process runs the statement as before.
 Source       https://docs.python.org/3/library/shutil.html
@@ -17,7 +18,7 @@ from collections.abc import Iterator
 from ..analysis.before_group import runs_before_group
 from ..analysis.certain_reach import surely_on_every_rank
 from ..analysis.effects import Kind, Reached, direct_effects
-from ..analysis.file_effects import BUFFERS, PathKind
+from ..analysis.file_effects import BUFFERS, PathKind, file_uses
 from ..analysis.file_locks import holds_file_lock
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
@@ -34,7 +35,7 @@ from ..fixes.written_by_one import (
     runs_in_save_pretrained,
 )
 from ..source.module import Module
-from ..source.tree import within
+from ..source.tree import precedes, same_code, within
 
 CODE, SEVERITY, SAFETY = "DF607", Severity.DEGRADED, Safety.SAFE
 
@@ -44,6 +45,7 @@ OTHER_RULES = {
     *("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "basicConfig"),
 }
 NUMPY_SAVE = "numpy.save"
+STILL_READING = WAIT.replace("rank 0 may still be writing", "another rank may still be reading")
 KINDS = {Kind.WRITE: "writes", Kind.REMOVE: "removes"}
 FORGIVING = ("missing_ok", "ignore_errors")
 
@@ -105,7 +107,24 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
         if not in_lock_step(program, module, stmt):
             return Finding(module, call, f"{because}; ranks may pass it unequally often")
         edits = (*edits, Insert(stmt, WAIT, "after"))
+    if each.effect.kind is Kind.REMOVE and is_read_before(program, module, stmt, each.path):
+        if not in_lock_step(program, module, stmt):
+            return Finding(module, call, f"{because}; ranks may pass it unequally often")
+        edits = (Insert(stmt, STILL_READING), *edits)
     return Finding(module, call, because, edits)
+
+
+def is_read_before(program: Program, module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool:
+    """Whether a line above, in the same function, reads a file on other ranks than rank 0 too."""
+    return path is not None and any(
+        use.what == "read"
+        and use.path is not None
+        and same_code(use.path, path)
+        and module.function(use.call) is module.function(stmt)
+        and precedes(use.call, stmt)
+        and Role.OTHER in roles_reaching(program, module, use.call)
+        for use in file_uses(module)
+    )
 
 
 def may_concern_all(program: Program, module: Module, stmt: ast.stmt, writer: ast.Call) -> bool:
