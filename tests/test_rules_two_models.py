@@ -108,6 +108,14 @@ def test_ranks_wrap_a_model_when_its_weights_are_drawn(line: str, place: int) ->
     assert ("draws or converts weights" in found("DF301", text)[0].because) is (not place)
 
 
+@pytest.mark.parametrize(("made", "is_told"), [("Net()", False), ("whole.to(device)", True)])
+def test_a_model_that_is_made_anew_behind_the_training_is_another(made: str, is_told: bool) -> None:
+    text = DRAWN.format(line="pass") + f"whole = {made}\nif fp16:\n    whole.half()\n"
+    finding = found("DF301", text)[0]
+    assert ("draws or converts weights" in finding.because) is is_told
+    assert bool(finding.edits) is not is_told
+
+
 SOLVER = """\
 import torch
 from torch import nn

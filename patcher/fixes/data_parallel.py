@@ -19,6 +19,7 @@ from ..source.tree import (
     bound_names,
     everywhere,
     is_inside,
+    names_within,
     parameters,
     position,
     within,
@@ -123,13 +124,28 @@ def drawn_behind(module: Module, place: ast.stmt, names: Collection[str]) -> ast
         initializes = module.last_name(call.func) in ("apply", "reset_parameters")
         drawn = {name.id for value in argument_values(call) for name in everywhere(value, ast.Name)}
         by_function = re.search("init.*weight|weight.*init", module.last_name(call.func))
-        if position(call) > end_of(place) and (
-            (of_model and initializes)
-            or (by_function and drawn & {*names})
-            or converted_model(module, call) in names
+        is_later = position(call) > end_of(place)
+        if (
+            is_later
+            and not is_of_later_model(module, place, root, names)
+            and (
+                (of_model and initializes)
+                or (by_function and drawn & {*names})
+                or converted_model(module, call) in names
+            )
         ):
             return call
     return None
+
+
+def is_of_later_model(
+    module: Module, place: ast.stmt, root: ast.expr, names: Collection[str]
+) -> bool:
+    """Whether a name stands for a model that is made anew behind a place, as for a last test."""
+    values = module.alternatives(root, root)
+    return bool(values) and all(
+        position(value) > end_of(place) and not names_within(value, {*names}) for value in values
+    )
 
 
 def other_names(module: Module, place: ast.stmt, names: Collection[str]) -> set[str]:
