@@ -29,6 +29,17 @@ WHOLE = [
         model = restore(path)
         model.eval()
         """),
+    ("a function gets it, and an object by keyword", """
+        class Tester:
+            def __init__(self, net):
+                self.net = net
+            def score(self, x):
+                return self.net(x)
+        def test(model, data):
+            return Tester(net=model).score(data)
+        model = torch.load(path)
+        test(model, data)
+        """),
     ("a function returns it among others, from one of two branches", """
         def restore(path, device):
             state = torch.load(path, 'cpu') if device == 'cpu' else torch.load(path)
@@ -48,6 +59,12 @@ STATES = [
             return torch.load(path)
         model.load_state_dict(restore(path))
         model(x)
+        """),
+    ("a function gets it for a model", """
+        def fill(net, weights):
+            net.load_state_dict(weights)
+            return net(x)
+        fill(Net(), torch.load(path))
         """),
     ("another model has its name later", """
         model = torch.load(path)

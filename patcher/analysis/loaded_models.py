@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from ..source.module import Module
-from ..source.tree import Function, precedes
+from ..source.tree import Function, names_within, parameters, precedes
+from .passed_arguments import argument_for_parameter
 from .program import Program
 
 RUNS = frozenset(
@@ -65,6 +66,12 @@ def next_places(
                 yield from reads(module, each)
         case ast.AnnAssign(target=annotated):
             yield from reads(module, annotated)
+        case ast.Call():
+            yield from passed_on(program, module, user, node)
+        case ast.keyword():
+            call = module.parents[user]
+            if isinstance(call, ast.Call):
+                yield from passed_on(program, module, call, node)
         case ast.Return():
             yield from results(program, module, node)
         case ast.Tuple() if isinstance(module.parents[user], ast.Return):
@@ -90,6 +97,21 @@ def reads(module: Module, target: ast.expr) -> Iterator[tuple[Module, ast.expr]]
             is_same = function is None and (owner, name.id) not in module.stores  # a global
         if is_same:
             yield module, name
+
+
+def passed_on(
+    program: Program, module: Module, call: ast.Call, value: ast.expr
+) -> Iterator[tuple[Module, ast.expr]]:
+    """The reads of a function's parameter for which a call passes a value."""
+    for where, function in program.callees(module, call):
+        names = {
+            name
+            for name in parameters(function)
+            if (function, name) not in where.stores
+            and argument_for_parameter(where, function, call, name) is value
+        }
+        for read in names_within(function.body, names):
+            yield where, read
 
 
 def rebound(module: Module, target: ast.Name, name: ast.Name) -> bool:
