@@ -1246,6 +1246,55 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a horizon of examples that may be those of the loader",
+        """
+        import torch
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size, sampler=DistributedSampler(data))
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    model(batch).sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        def main(args, Net, processor, optimizer):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            total = int(len(processor.examples()) / args.size) * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+            train(args, model, processor.load(), optimizer)
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
+        "such a horizon of a rank's part",
+        """
+        import torch
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size, sampler=DistributedSampler(data))
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    model(batch).sum().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        def main(args, Net, processor, optimizer):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            ranks = torch.distributed.get_world_size()
+            total = int(len(processor.examples()) / args.size / ranks) * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            train(args, model, processor.load(), optimizer)
+        """,
+        "O5",
+        "holds",
+    ),
+    (
         "a horizon that is an option",
         """
         from transformers import get_linear_schedule_with_warmup

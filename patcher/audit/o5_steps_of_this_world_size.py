@@ -10,7 +10,8 @@ How it is judged  The horizon is taken apart into factors and divisors, through 
                   of a loader that deals by rank is a rank's own number; `len(data) // batch` is
                   that of all ranks. So are intervals, in `if step % every == 0`.
 When unknown      Something in the training loop happens every so many steps, and that number is
-                  made of all examples and one rank's batch. A horizon of other parts, such as an
+                  made of all examples and one rank's batch; or the horizon is made of the length of
+                  something that may be the training data. A horizon of other parts, such as an
                   option, is the user's own.
 Source            transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
@@ -54,6 +55,8 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
                 every = [parts for parts in every if WORLD in parts]
             for parts in every:
                 if LOADER not in parts.factors and DATA not in parts.factors:
+                    if loop.steps in ranked:
+                        yield from maybe_of_all(program, loop, module, call, parts)
                     continue
                 yield from accumulated(program, loop, module, call, parts)
                 if loop.steps in ranked:
@@ -141,6 +144,25 @@ def values(module: Module, horizon: ast.expr) -> list[ast.expr]:
     if isinstance(horizon, ast.Name):
         return module.alternatives(horizon, horizon) or [horizon]
     return [horizon]
+
+
+def maybe_of_all(
+    program: Program, loop: TrainLoop, module: Module, call: ast.Call, parts: Quantity
+) -> Iterator[AuditVerdict]:
+    """A horizon of so many examples by one rank's batch, where they may be the loop's own."""
+    loader = loop.loader
+    if loader is None or not loader.distributed_samplers or loader.batch_size is None:
+        return
+    counted = sorted(part for part in parts.factors if part.startswith("len("))
+    size = quantity(program, loader.module, loader.batch_size, loop)
+    by_batch = size.factors and size.factors <= parts.divisors and size != one("1")
+    if counted and by_batch and WORLD not in parts:
+        yield unknown(
+            module,
+            call,
+            f"its horizon is `{counted[0]}` by the batch of one rank: more steps than a rank takes,"
+            " if these are the examples that ranks share",
+        )
 
 
 def accumulated(
