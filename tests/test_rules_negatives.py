@@ -56,6 +56,9 @@ NOOP = [
     ("all ranks' vectors", training("scores = text @ WithOtherRanks.apply(code).t()", LOSS)),
     ("gathered by the script", training("every = all_gather(code)", "scores = text @ every.t()",
         LOSS)),
+    ("the diagonal of a matrix of weights", training("loss = (weight * torch.eye(4)).sum()")),
+    ("the diagonal of the scores of classes", training("scores = torch.mm(text, code.t())",
+        "loss = (head(text) * torch.eye(4)).sum()")),
     ("no ranks", training("scores = text @ code.t()", LOSS)
         .replace("nn.parallel.DistributedDataParallel", "compile")),
     ("nothing trains on it", training("loss = model(text)") + f"""
@@ -233,6 +236,14 @@ class Model:
         return scores * (labels[:, None] == labels[None, :])
 """,
             id="a mask of equal labels",
+        ),
+        pytest.param(
+            training(
+                "scores = torch.matmul(text, code.t())",
+                "own = torch.eye(len(text)).to(text.device)",
+                "loss = -(scores.log_softmax(1) * own).sum(1).mean()",
+            ),
+            id="the diagonal",
         ),
     ],
 )

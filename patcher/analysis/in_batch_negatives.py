@@ -14,12 +14,27 @@ TRANSPOSES = ("t", "T", "transpose", "mT")
 
 def is_arange(module: Module, labels: ast.expr) -> bool:
     """Whether labels are ``torch.arange(…)``: example ``i`` belongs to column ``i``."""
-    value = module.definition(labels, labels) or labels
+    return is_made_by(module, labels, "torch.arange")
+
+
+def is_made_by(module: Module, node: ast.expr, function: str) -> bool:
+    """Whether a value, or that of a name, is what a function makes, on whatever device."""
+    value = module.definition(node, node) or node
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
-        if module.dotted(value.func) == "torch.arange":
+        if module.dotted(value.func) == function:
             return True
         value = value.func.value  # of torch.arange(n).to(device)
     return False
+
+
+def diagonals(module: Module) -> Iterator[tuple[ast.BinOp, ast.expr]]:
+    """``log_softmax(scores) * torch.eye(n)``, each with its scores."""
+    for node in module.nodes(ast.BinOp) if module.calls_to("eye") else ():
+        if isinstance(node.op, ast.Mult):
+            if is_made_by(module, node.right, "torch.eye"):
+                yield node, node.left
+            elif is_made_by(module, node.left, "torch.eye"):
+                yield node, node.right
 
 
 @record

@@ -1,8 +1,8 @@
 """The other examples of the batch are the negatives, and each rank has a part of the batch.
 
 What         A contrastive loss scores every example against every other one of its own batch: a
-             product of two sets of vectors with torch.arange as labels, or with a mask of equal
-             labels.
+             product of two sets of vectors with torch.arange as labels, with torch.eye as what is
+             wanted, or with a mask of equal labels.
 At run time  With N ranks each example meets 1/N of the negatives of the global batch: another loss
              and another model than one process has at that batch, and the same goes for gradient
              accumulation. Nothing crashes.
@@ -12,7 +12,7 @@ Fix          Gather the vectors of all ranks, this rank's own first, so that the
              in a function of its own, in both directions or by labels, is given all ranks' vectors
              and labels. Loss and gradients are then those of one process at the global batch.
              With accumulation the negatives are those of a micro-batch of all ranks: runs are alike
-             where per-device batch x world size is the same.
+             where per-device batch x world size is the same. Only reported for torch.eye.
 Fix safety   Unsafe: every rank must run the line equally often and with equally many examples, as
              under torch's DistributedSampler but not under --exact, and evaluation must not track
              gradients. A lone process computes what it did before. The all_gather of
@@ -25,6 +25,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.in_batch_negatives import (
+    diagonals,
     distant_product,
     is_arange,
     masked_products,
@@ -68,6 +69,15 @@ def findings(program: Program) -> Iterator[Finding]:
                 f"line {product.node.lineno} scores against {vectors} of this rank's batch only"
             )
             yield Finding(module, call, because, edits)
+        for node, scores in diagonals(module):
+            product = next(products(module, scores), None) or distant_product(module, scores)
+            trains = runs_in_training_step(program, module, module.function(node))
+            if product is not None and trains and not is_gathered(module, product.columns):
+                vectors = module.text(product.columns)
+                because = (
+                    f"line {product.node.lineno} scores against {vectors} of this rank's batch"
+                )
+                yield Finding(module, node, f"{because} only, and the diagonal is what is wanted")
         for product, mask in masked_products(module):
             function = module.function(product.node)
             if not is_gathered(module, product.columns):
