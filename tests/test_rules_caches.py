@@ -41,6 +41,43 @@ def test_a_function_of_another_module_that_nobody_calls_is_no_error(tmp_path: Pa
         assert told.severity is severity
 
 
+def test_what_an_imported_script_does_for_itself_is_no_error(tmp_path: Path) -> None:
+    guard = "if __name__ == '__main__':\n    features(None, 'x')\n"
+    (tmp_path / "caches.py").write_text(cache(DUMP) + guard)
+    script = tmp_path / "run.py"
+    script.write_text("from caches import features\nif __name__ == '__main__':\n    pass\n")
+    (told,) = RULES["DF406"].findings(read_program(script))
+    assert told.severity is Severity.DEGRADED
+
+
+EXAMPLES = """
+import os, torch
+class Data:
+    def __getitem__(self, number):
+        return self.prior(self.names[number])
+    def prior(self, name):
+        folder, _ = name.split("/")
+        path = os.path.join(self.folder, {part})
+        path += ".pt"
+        if os.path.exists(path):
+            made = torch.load(path)
+        else:
+            made = make(name)
+            torch.save(made, path)
+        return made
+data = Data()
+data[0]
+"""
+
+
+@pytest.mark.parametrize(
+    ("part", "severity"), [("folder", Severity.DEGRADED), ("'all'", Severity.ERROR)]
+)
+def test_a_file_that_is_named_by_one_example_is_no_error(part: str, severity: Severity) -> None:
+    (told,) = found("DF406", EXAMPLES.format(part=part))
+    assert (told.severity or Severity.ERROR) is severity
+
+
 NOOP = [
     ("a file that is never read", cache(DUMP, "None")),
     ("it appears whole", cache("write_on_main(path, 'wb', lambda file: pickle.dump(made, file))")),
@@ -56,6 +93,15 @@ def share(made):
         buffer = io.BytesIO(receive())
         made = torch.load(buffer)
     return made
+"""),
+    ("another file of one name", """
+import pickle
+def convert(args, path):
+    with open(path, "rb") as file:
+        made = pickle.load(file)
+    path = args.output
+    with open(path, "wb") as file:
+        pickle.dump(made, file)
 """),
     ("each rank has its own", cache(DUMP).replace("(path", "(f'{path}_{args.local_rank}'")
         .replace("open(path", "open(f'{path}_{args.local_rank}'")),

@@ -200,7 +200,7 @@ def is_surely_entered(program: Program, function: Function | None) -> bool:
         seen.add(one)
         places: list[tuple[Module, ast.expr]] = [*program.callers(one)]
         places += [p for p in program.possible_callers(one) if not isinstance(p[1], ast.Call)]
-        unseen += [where.function(place) for where, place in places]
+        unseen += [where.function(each) for where, each in places if program.is_called(where, each)]
     return False
 
 

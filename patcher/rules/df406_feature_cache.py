@@ -20,12 +20,17 @@ from collections.abc import Iterator
 from ..analysis.file_locks import holds_file_lock
 from ..analysis.manual_sharding import is_constant
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANK_NAMES, RANKS, Role, roles_reaching
+from ..analysis.rank_reach import (
+    RANK_NAMES,
+    RANKS,
+    Role,
+    is_surely_entered,
+    roles_reaching,
+)
 from ..analysis.written_paths import is_memory
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order, save_on_main
-from ..fixes.written_by_one import is_uncalled
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -55,7 +60,10 @@ def findings(program: Program) -> Iterator[Finding]:
                 if (precedes(read, call) or exclusive(read, call))
                 and module.function(read) is function
                 and not is_for_writing(read)
-                and any(same_code(part, path) for part in (*argument_values(read), owner(read)))
+                and any(
+                    is_same_path(module, part, path)
+                    for part in (*argument_values(read), owner(read))
+                )
                 and Role.OTHER in roles_reaching(program, module, read)
             ]
             if holds_file_lock(program, module, call):
@@ -68,12 +76,23 @@ def findings(program: Program) -> Iterator[Finding]:
             ):
                 because = f"another rank looks for it in line {reads[0].lineno}"
                 severity = None
-                if module is not program.script and function and is_uncalled(program, function):
+                if module is not program.script and not is_surely_entered(program, function):
                     severity = Severity.DEGRADED
                 if is_of_one_example(module, call, path):
                     because += ", unless each rank has examples of its own"
                     severity = Severity.DEGRADED
                 yield Finding(module, call, because, edits, severity=severity)
+
+
+def is_same_path(module: Module, part: ast.expr, path: ast.expr) -> bool:
+    """Whether two expressions are alike, and no name in them is bound again between them."""
+    if not same_code(part, path):
+        return False
+    pairs = zip(everywhere(part, ast.Name), everywhere(path, ast.Name), strict=True)
+    return exclusive(part, path) or all(
+        module.definition(first, first) is module.definition(second, second)
+        for first, second in pairs
+    )
 
 
 def trains_between(program: Program, module: Module, read: ast.Call, write: ast.Call) -> bool:
@@ -101,10 +120,13 @@ def is_of_one_example(module: Module, call: ast.Call, path: ast.expr) -> bool:
     if owner is None or function is None:
         return False
     gets = any(isinstance(each, Function) and each.name == "__getitem__" for each in owner.body)
-    names = {name.id for name in everywhere(path, ast.Name)}
-    for name in list(names):
-        for value in module.alternatives(ast.Name(name), call):
-            names |= {each.id for each in everywhere(value, ast.Name)}
+    names: set[str] = set()
+    unseen = {name.id for name in everywhere(path, ast.Name)}
+    while unseen:
+        names |= unseen
+        stores = [store for name in unseen for store in module.stores.get((function, name), ())]
+        values = [getattr(module.statement(store), "value", store) for store in stores]
+        unseen = {name.id for value in values for name in everywhere(value, ast.Name)} - names
     return gets and function.name != "__init__" and bool(names & parameters(function) - {"self"})
 
 
