@@ -236,3 +236,14 @@ def test_the_cache_sees_a_package_appear_and_change(tmp_path: Path) -> None:
     assert recalled()
     written(tmp_path, {"lib/steps.py": steps.replace("args.n_gpu", "max(args.n_gpu, 1)")})
     assert not recalled()
+
+
+def test_a_function_of_a_library_is_none_of_the_program_s_of_its_name(tmp_path: Path) -> None:
+    (tmp_path / "work.py").write_text("import torch\n\n\ndef main():\n    torch.save({}, 'x')\n")
+    calls = "starter.main()\n" + "work_of_another_folder.main()\n" + "main()\n"
+    (tmp_path / "run.py").write_text(
+        f"import starter\nimport work_of_another_folder\nfrom work import main\n{calls}"
+    )
+    program = read_program(str(tmp_path / "run.py"))
+    (function,) = [f for module in program.modules for f in module.all_functions]
+    assert [call.lineno for _, call in program.callers(function)] == [6]

@@ -7,8 +7,10 @@ of unknown class, a function that is passed on as a value), all other calls run 
 from __future__ import annotations
 
 import ast
+import os
 from collections.abc import Iterator
 from functools import cached_property
+from pathlib import PurePath
 
 from ..source.libraries import LIBRARIES
 from ..source.module import Module
@@ -300,9 +302,10 @@ class CallGraph(ModuleSet):
         links = self.links(module)
         if local in links.modules or local in links.names or module is home:
             return False
-        return module.aliases[local].partition(".")[0] not in LIBRARIES and (
-            home.function(function) is None
-        )
+        package = module.aliases[local].partition(".")[0]
+        path = PurePath(os.path.realpath(home.source.name)).with_suffix("")
+        is_of_home = not package or package in path.parts
+        return package not in LIBRARIES and is_of_home and home.function(function) is None
 
     def _is_construction(
         self, module: Module, call: ast.Call, owner: tuple[Module, ast.ClassDef]
