@@ -19,7 +19,27 @@ for batch in batches:
 
 """
 SAVE = 'torch.save(model.state_dict(), "model.pt")'
+WORK = """\
+def work(rank, size=2):
+    dist.init_process_group("gloo", rank=rank, world_size=size)
+
+
+def main():
+    {save}
+    {start}
+
+
+main()
+"""
+SPAWN = "torch.multiprocessing.spawn(work, nprocs=2)"
 SCRIPTS = [
+    pytest.param(WORK.format(save=SAVE, start=SPAWN), "warning", id="before it starts the ranks"),
+    pytest.param(WORK.format(save=SAVE, start=f"work(0, 1) if args.alone else {SPAWN}"),
+        "warning", id="before it starts them, or works alone"),
+    pytest.param(WORK.format(save=SAVE, start=f"work(args.rank) if args.started else {SPAWN}"),
+        "error", id="before it starts them, or is one of them"),
+    pytest.param(WORK.replace("world_size=size)", f"world_size=size)\n    {SAVE}").format(
+        save="pass", start=SPAWN), "error", id="in the ranks that it starts"),
     pytest.param(f"def save(model):\n    {SAVE}\n\n\nsave(model)\n", "error", id="called"),
     pytest.param(
         f"def save(model):\n    {SAVE}\n\n\ndef main():\n    save(model)\n\n\nmain()\n",

@@ -16,7 +16,15 @@ from ..source.tree import FUNCTIONS, Function, argument, everywhere, mentions, p
 from .conditions import tests_at
 from .passed_arguments import argument_for_parameter
 from .program import Program
-from .rank_reach import QUERIES, UNKNOWN, Role, roles_reaching_in_function, value_for_role
+from .rank_reach import (
+    QUERIES,
+    UNKNOWN,
+    Role,
+    is_surely_entered,
+    roles_reaching,
+    value_for_role,
+)
+from .spawning import is_started
 
 MAX_DEPTH = 4  # names, attributes and functions that a value passes through
 OF_A_RANK = re.compile(
@@ -38,7 +46,9 @@ def surely_on_every_rank(
         where, place = unseen.pop()
         if is_barred(program, where, place, with_options):
             continue
-        if Role.OTHER not in roles_reaching_in_function(where, place):
+        if is_started(where, place):
+            return is_surely_entered(program, where.function(place))
+        if Role.OTHER not in roles_reaching(program, where, place):
             continue
         function = where.function(place)
         if function is None:

@@ -25,6 +25,7 @@ from .roles import ROLES as ROLES
 from .roles import UNKNOWN as UNKNOWN
 from .roles import Role as Role
 from .roles import Values as Values
+from .spawning import is_started, starters_of_ranks
 
 EVERYONE = frozenset(ROLES)
 RANKS = frozenset({Role.MAIN, Role.OTHER})
@@ -103,6 +104,8 @@ def roles_reaching(program: Program, module: Module, node: ast.AST) -> frozenset
     function = module.function(node)
     if function is None:
         return roles
+    if function in _starters(program):
+        return roles & {Role.SINGLE}
     return roles & roles_entering(program, function)
 
 
@@ -119,6 +122,14 @@ def roles_entering(program: Program, function: Function) -> frozenset[Role]:
     return known[function]
 
 
+def _starters(program: Program) -> set[Function]:
+    answers = program.script.program_answers
+    if _starters not in answers:
+        answers[_starters] = starters_of_ranks(program)
+    found: set[Function] = answers[_starters]
+    return found
+
+
 def _entry_places(program: Program, function: Function) -> list[tuple[Module, ast.expr]]:
     places: list[tuple[Module, ast.expr]] = [*program.callers(function)]
     possible = program.possible_callers(function)
@@ -130,6 +141,7 @@ def _entering_roles(
     program: Program, function: Function, known: dict[Function, frozenset[Role]]
 ) -> dict[Function, frozenset[Role]]:
     """Roles that may enter a function and all that lead to it and are not known yet."""
+    starters = _starters(program)
     entries: dict[Function, list[tuple[Function | None, frozenset[Role]]]] = {}
     callees: dict[Function | None, list[Function]] = defaultdict(list)
     unseen = [function]
@@ -143,7 +155,10 @@ def _entering_roles(
             if caller is function:
                 continue
             roles = roles_reaching_in_function(where, place)
-            if caller is not None and caller in known:
+            if caller in starters:
+                roles = roles & {Role.SINGLE} if not is_started(where, place) else RANKS
+                caller = None
+            elif caller is not None and caller in known:
                 roles &= known[caller]
                 caller = None
             entries[function].append((caller, roles))

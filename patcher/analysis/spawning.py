@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..source.module import Module
-from ..source.tree import argument
+from ..source.tree import Function, argument, is_inside
 from .call_graph import reachable_functions
 from .program import Program
 
@@ -31,6 +31,44 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
         name = module.last_name(worker)
         if name and reachable_functions(program, {name}) & set(groups):
             yield module, call
+
+
+def starters_of_ranks(program: Program) -> set[Function]:
+    """Functions that start the program's ranks: what they run else, one process does.
+
+    Not where a test starts them, and a rank of a launcher may come to the other branch.
+    """
+    return {
+        function
+        for module, call in spawned_ranks(program)
+        for function in [module.function(call)]
+        if function is not None
+        and (always_runs(module, function, call) or works_alone(module, function, call))
+    }
+
+
+def is_started(module: Module, place: ast.AST) -> bool:
+    """Whether a function is passed to what starts processes."""
+    return any(
+        isinstance(up, ast.Call) and module.last_name(up.func) in SPAWNING
+        for up in module.ancestors(place)
+    )
+
+
+def always_runs(module: Module, function: Function, call: ast.Call) -> bool:
+    """Whether no test in a function stands around a call."""
+    tests = (ast.If, ast.IfExp, ast.While, ast.Match)
+    return not any(
+        isinstance(up, tests) and is_inside(up, function) for up in module.ancestors(call)
+    )
+
+
+def works_alone(module: Module, function: Function, start: ast.Call) -> bool:
+    """``worker(0, …)`` where a test does not start processes that run the worker."""
+    worker = argument(start, 0, "fn")
+    calls = [] if worker is None else module.calls_to(module.last_name(worker))
+    first = [call.args[0] for call in calls if module.function(call) is function and call.args]
+    return bool(first) and all(isinstance(each, ast.Constant) for each in first)
 
 
 def is_spawned_number(program: Program, module: Module, node: ast.expr) -> bool:
