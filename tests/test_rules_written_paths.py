@@ -348,6 +348,22 @@ def test_it_is_repaired_exactly_like_this(code: str, text: str, diff: str) -> No
 
 
 REPORTED = [
+    ("DF602", "a file that is fetched where there is none, and read by whoever asked for it", """
+        import os, torch
+        torch.distributed.init_process_group("gloo")
+        def fetch(url, name):
+            with open(name, "wb") as file:
+                for part in get(url):
+                    file.write(part)
+        def prepare(split):
+            name = os.path.join("data", split)
+            if not os.path.exists(name):
+                fetch(url, name)
+        def examples(split):
+            prepare(split)
+            return read(os.path.join("data", split))
+        examples("train")
+        """),
     ("DF505", "objects of a class inside the function", """
         import torch
         def evaluate(model, data):
@@ -577,3 +593,16 @@ for rank, result in enumerate(results):
         file.write(result)
 """
     assert found("DF602", text)
+
+
+def test_a_file_that_a_function_writes_whether_there_is_one_or_not_is_left_to_rank_0() -> None:
+    text = """
+import os, torch
+torch.distributed.init_process_group("gloo")
+def write(text, name):
+    with open(name, "w") as file:
+        file.write(text)
+if not os.path.exists(folder):
+    write("made by", "note.txt")
+"""
+    assert "is_main_process" in fixed("DF602", text)

@@ -33,6 +33,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main
 from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
+    LOOKS,
     in_lock_step,
     is_read_later,
     needs_all_ranks,
@@ -42,7 +43,9 @@ from ..source.module import Module
 from ..source.tree import (
     Function,
     argument,
+    argument_values,
     bound_names,
+    everywhere,
     is_inside,
     keyword,
     last_argument,
@@ -50,6 +53,7 @@ from ..source.tree import (
     only_argument,
     parameters,
     precedes,
+    same_code,
     within,
 )
 
@@ -98,7 +102,12 @@ def findings(program: Program) -> Iterator[Finding]:
                 because = "every rank writes it, unless each has results of its own"
                 yield Finding(module, call, because)
                 continue
-            if everyone_writes(program, module, call):
+            if everyone_writes(program, module, call) and is_made_where_missing(
+                program, module, call, path
+            ):
+                because = "every rank writes it that does not find it, and may read it then"
+                yield Finding(module, call, because)
+            elif everyone_writes(program, module, call):
                 yield from single_writer(program, module, call)
                 yield from callers_that_read(program, module, call, path)
         yield from log_handlers(program, module)
@@ -196,6 +205,25 @@ def is_of_one_result(module: Module, call: ast.Call, path: ast.expr) -> bool:
         and isinstance(loop.iter, ast.Name)
         and loop.iter.id in given
         and module.function(loop) is function
+    )
+
+
+def is_made_where_missing(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether a function gets the path of a file from a caller that did not find one there.
+
+    ``if not os.path.exists(name): download(url, name)``: the caller's own callers may read it.
+    """
+    function = module.function(call)
+    if function is None or not isinstance(path, ast.Name) or path.id not in parameters(function):
+        return False
+    return any(
+        passed is not None and any(same_code(passed, part) for part in argument_values(look))
+        for where, caller in program.callers(function)
+        for passed in [argument_for_parameter(module, function, caller, path.id)]
+        for test in where.ancestors(caller)
+        if isinstance(test, ast.If)
+        for look in everywhere(test.test, ast.Call)
+        if where.last_name(look.func) in LOOKS
     )
 
 
