@@ -46,6 +46,23 @@ NOOP = [
         write(part, f"{args.rank}.pt")
         write(part, path=f"other{args.rank}.pt")
         """),
+    ("DF601", "a shard that is named by a group's rank, of a library that is not read", """
+        import os, torch
+        from parallel import groups
+        def save(state, folder):
+            tensor_rank = groups.get_tensor_parallel_rank()
+            torch.save(state, os.path.join(folder, f"{tensor_rank:02d}", "weights.pt"))
+            torch.save(state, os.path.join(folder, f"{groups.get_tensor_parallel_rank()}.pt"))
+            torch.save(state, os.path.join(folder, f"{groups.data_rank}.pt"))
+        """),
+    ("DF601", "a function that some call for a file of each rank", """
+        import torch
+        def write(part, name):
+            torch.save(part, name)
+        write(part, f"rank{args.rank}.pt")
+        if args.rank == 0:
+            write(whole, "whole.pt")
+        """),
     ("DF601", "a library that writes on its main process", """
         import torch
         accelerator.unwrap_model(model).save_pretrained(
@@ -606,3 +623,16 @@ if not os.path.exists(folder):
     write("made by", "note.txt")
 """
     assert "is_main_process" in fixed("DF602", text)
+
+
+def test_the_rank_of_a_matrix_names_no_file_of_a_process() -> None:
+    text = """
+import torch
+from argparse import ArgumentParser
+parser = ArgumentParser()
+parser.add_argument("--lora_rank", type=int, default=8)
+args = parser.parse_args()
+torch.distributed.init_process_group("gloo")
+torch.save(model.state_dict(), f"lora{args.lora_rank}.pt")
+"""
+    assert "save_on_main(" in fixed("DF601", text)

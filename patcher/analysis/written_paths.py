@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from ..source.module import Module
@@ -24,7 +25,7 @@ TEXT_CALLS = frozenset(
         *("with_suffix", "with_name", "with_stem", "replace", "strip", "rstrip", "zfill", "open"),
     )
 )
-STREAMS = ("sys.stdout", "sys.stderr")
+OF_A_RANK = re.compile(r"(^|_)rank$")
 MAX_DEPTH = 4  # names that stand for names
 
 
@@ -88,11 +89,10 @@ def names_rank(
             continue
         first, second = (value_for_role(module, node, role) for role in (Role.MAIN, Role.OTHER))
         are_numbers = type(first) is int and type(second) is int  # neither unknown nor a test
-        if are_numbers and first != second:
+        if (are_numbers and first != second) or is_called_rank(program, module, node):
             return True
         if isinstance(node, ast.Name) and (
             is_given_rank(module, node)
-            or is_called_rank(program, module, node)
             or any(
                 names_rank(program, module, value, depth + 1, unique=unique)
                 for value in module.alternatives(node, node)
@@ -149,28 +149,35 @@ def is_given_rank(module: Module, name: ast.Name) -> bool:
     )
 
 
-def is_called_rank(program: Program, module: Module, name: ast.Name) -> bool:
-    """Whether a variable is called a rank, by a launcher or a library that is not read.
+def is_called_rank(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether a value is called a rank, by a launcher or a library that is not read.
 
-    Not one that a loop counts in, such as the place of a result.
+    Of all ranks or of a group: ``get_data_parallel_rank()``. Not one that a loop counts in, such as
+    the place of a result.
     """
-    stores = module.stores.get((module.function(name), name.id), [])
-    return (
-        name.id in ("rank", "global_rank", "local_rank")
-        and bool(stores)
-        and all(isinstance(module.statement(store), ast.Assign) for store in stores)
-        and not is_other_rank(module, name)
-        and not is_constant(program, module, name)
-    )
-
-
-def is_standard_stream(module: Module, value: ast.expr | None) -> bool:
-    """``sys.stdout`` where a path could be."""
-    return isinstance(value, ast.Attribute) and module.dotted(value) in STREAMS
+    match node:
+        case ast.Call():
+            return bool(OF_A_RANK.search(module.last_name(node.func)))
+        case ast.Attribute(attr=name):
+            return bool(OF_A_RANK.search(name)) and not is_other_rank(
+                module, node, program.defaults
+            )
+        case ast.Name(id=name) if OF_A_RANK.search(name):
+            stores = module.stores.get((module.function(node), name), [])
+            return (
+                bool(stores)
+                and all(isinstance(module.statement(store), ast.Assign) for store in stores)
+                and not is_other_rank(module, node)
+                and not is_constant(program, module, node)
+            )
+    return False
 
 
 def is_parameter_with_rank(program: Program, module: Module, name: ast.Name, depth: int) -> bool:
-    """Whether all calls of the function pass a path with the rank for this parameter."""
+    """Whether a call of the function passes a path with the rank for this parameter.
+
+    Others may pass a file of rank 0's alone.
+    """
     function = module.function(name)
     if function is None or name.id not in parameters(function):
         return False
@@ -178,8 +185,7 @@ def is_parameter_with_rank(program: Program, module: Module, name: ast.Name, dep
         (where, argument_for_parameter(module, function, call, name.id))
         for where, call in program.callers(function)
     ]
-    passed = [each for each in passed if not is_standard_stream(*each)]
-    return bool(passed) and all(
+    return any(
         value is not None and names_rank(program, where, value, depth + 1)
         for where, value in passed
     )
