@@ -120,3 +120,9 @@ def test_steps_that_wait_where_a_setting_says_so_alone_are_only_reported() -> No
     (finding,) = found("DF703", CHOSEN)
     assert "line 5 asks first" in finding.because
     assert not finding.edits
+
+
+@pytest.mark.parametrize(("options", "shared"), [("batch_size=4", True), ("**options", False)])
+def test_losses_are_weighed_only_where_torch_makes_the_batches(options: str, shared: bool) -> None:
+    text = CLIPPED.format(clip="pass", inside="pass", behind="pass")
+    assert ("loss_share" in fixed("DF703", text.replace("batch_size=4", options))) is shared

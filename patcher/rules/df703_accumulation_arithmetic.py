@@ -107,8 +107,10 @@ def only_iterates(program: Program, loop: TrainLoop) -> bool:
 
 
 def has_batches_of_its_own(loop: TrainLoop) -> bool:
-    """Whether a batch_sampler other than torch's makes the batches, of whatever size."""
+    """Whether a batch_sampler other than torch's may make the batches, of whatever size."""
     for each in () if loop.loader is None else (loop.loader, *loop.loader.others):
+        if any(word.arg is None for word in each.call.keywords):
+            return True  # DataLoader(data, **options)
         word = keyword(each.call, "batch_sampler")
         if word is None:
             continue
