@@ -76,6 +76,9 @@ data[0]
 def test_a_file_that_is_named_by_one_example_is_no_error(part: str, severity: Severity) -> None:
     (told,) = found("DF406", EXAMPLES.format(part=part))
     assert (told.severity or Severity.ERROR) is severity
+    assert bool(told.edits) is (severity is Severity.ERROR)
+    (told,) = found("DF601", EXAMPLES.format(part=part))
+    assert bool(told.edits) is (severity is Severity.ERROR)
 
 
 NOOP = [

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..source.module import Module
-from ..source.tree import argument, below, children, parameters, within
+from ..source.tree import Function, argument, below, children, everywhere, parameters, within
 from .file_effects import is_null_device
 from .manual_sharding import is_constant
 from .other_ranks import is_other_rank
@@ -189,3 +189,19 @@ def is_parameter_with_rank(program: Program, module: Module, name: ast.Name, dep
         value is not None and names_rank(program, where, value, depth + 1)
         for where, value in passed
     )
+
+
+def is_of_one_example(module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether a data set writes a file for one of its examples, by the name of that example."""
+    owner, function = module.enclosing_class(call), module.function(call)
+    if owner is None or function is None:
+        return False
+    gets = any(isinstance(each, Function) and each.name == "__getitem__" for each in owner.body)
+    names: set[str] = set()
+    unseen = {name.id for name in everywhere(path, ast.Name)}
+    while unseen:
+        names |= unseen
+        stores = [store for name in unseen for store in module.stores.get((function, name), ())]
+        values = [getattr(module.statement(store), "value", store) for store in stores]
+        unseen = {name.id for value in values for name in everywhere(value, ast.Name)} - names
+    return gets and function.name != "__init__" and bool(names & parameters(function) - {"self"})

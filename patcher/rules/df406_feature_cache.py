@@ -27,20 +27,18 @@ from ..analysis.rank_reach import (
     is_surely_entered,
     roles_reaching,
 )
-from ..analysis.written_paths import is_memory
+from ..analysis.written_paths import is_memory, is_of_one_example
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order, save_on_main
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
-    Function,
     argument,
     argument_values,
     everywhere,
     is_inside,
     mentions,
-    parameters,
     precedes,
     same_code,
 )
@@ -80,7 +78,7 @@ def findings(program: Program) -> Iterator[Finding]:
                     severity = Severity.DEGRADED
                 if is_of_one_example(module, call, path):
                     because += ", unless each rank has examples of its own"
-                    severity = Severity.DEGRADED
+                    severity, edits = Severity.DEGRADED, ()
                 yield Finding(module, call, because, edits, severity=severity)
 
 
@@ -112,22 +110,6 @@ def trains_between(program: Program, module: Module, read: ast.Call, write: ast.
         precedes(read, step) and precedes(step, write) and not is_inside(read, step)
         for step in steps
     )
-
-
-def is_of_one_example(module: Module, call: ast.Call, path: ast.expr) -> bool:
-    """Whether a data set writes a file for one of its examples, by the name of that example."""
-    owner, function = module.enclosing_class(call), module.function(call)
-    if owner is None or function is None:
-        return False
-    gets = any(isinstance(each, Function) and each.name == "__getitem__" for each in owner.body)
-    names: set[str] = set()
-    unseen = {name.id for name in everywhere(path, ast.Name)}
-    while unseen:
-        names |= unseen
-        stores = [store for name in unseen for store in module.stores.get((function, name), ())]
-        values = [getattr(module.statement(store), "value", store) for store in stores]
-        unseen = {name.id for value in values for name in everywhere(value, ast.Name)} - names
-    return gets and function.name != "__init__" and bool(names & parameters(function) - {"self"})
 
 
 def is_for_writing(call: ast.Call) -> bool:

@@ -23,7 +23,7 @@ from ..analysis.frameworks import OWNS_LOOP, calls_one_of
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
 from ..analysis.wrapping import OTHER_WAYS
-from ..analysis.written_paths import is_memory, is_open_file, names_rank
+from ..analysis.written_paths import is_memory, is_of_one_example, is_open_file, names_rank
 from ..editing.edits import Define, Edit, Enter, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
@@ -62,6 +62,9 @@ def findings(program: Program) -> Iterator[Finding]:
             elif is_open_file(module, path):
                 edits = save_instead_of_opening(module, call, path)
                 yield Finding(module, call, because, edits, severity=Severity.DEGRADED)
+            elif by_all_ranks and is_of_one_example(module, call, path):
+                because = "every rank may write it, unless each has examples of its own"
+                yield Finding(module, call, because, severity=Severity.DEGRADED)
             else:
                 edits = save_on_main(module, call)
                 yield Finding(module, call, because, edits, severity=severity)
