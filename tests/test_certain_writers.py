@@ -94,6 +94,7 @@ SCRIPTS = [
         "        save(model)\n\n\nmade_elsewhere().all()\nif dist.get_rank() == 0:\n"
         "    save(model)\n",
         "warning", id="for certain by rank 0, perhaps by others"),
+    pytest.param(f"if not config.sharded:\n    {SAVE}\n", "error", id="another setting"),
     pytest.param(f"if batch % 100 == 0:\n    {SAVE}\n", "error", id="at every 100th step"),
     pytest.param(f"if config.get(\"save\", False):\n    {SAVE}\n",
         "warning", id="a setting that is off by default"),
@@ -170,3 +171,11 @@ def test_a_loop_that_takes_each_of_its_batches_is_an_error(
     )
     output = run("check", "--select", "DF401", "--output-format", "concise", path).stdout
     assert re.findall(r"DF401 (\w+): ", output) == ["warning", severity]  # HEAD has one, too
+
+
+def test_ranks_are_made_by_an_option_and_none_comes_where_it_is_off(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    made = HEAD.replace("dist.init", "if config.sharded:\n    dist.init")
+    path.write_text(f"{made}if not config.sharded:\n    {SAVE}\n")
+    output = run("check", "--select", "DF601", "--output-format", "concise", path).stdout
+    assert re.findall(r"DF601 (\w+): ", output) == ["warning"]

@@ -10,6 +10,7 @@ from cases import changes, fixed, found, module
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.audit import audit
 from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.findings import Severity
 from forked import Forge, Job
 
 LOOP = """\
@@ -426,3 +427,31 @@ main(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1)), None)
 def test_a_function_of_a_library_is_not_accelerates(package: str, call: str, meets: bool) -> None:
     said = audit(Program(module(FUNCTION.format(package=package, call=call))))
     assert any(each.code == "O6" and each.is_violated for each in said) is meets
+
+
+STOPPED = """
+import torch
+import torch.distributed as dist
+{imports}
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+def train(calls):
+    for batch in torch.utils.data.DataLoader(torch.randn(8, 2)):
+        model(batch).mean().backward()
+        optimizer.step()
+        if dist.get_rank() == 0:
+            calls.run(batch)
+            if calls.stopped:
+                return
+train(found())
+{behind}
+"""
+
+
+@pytest.mark.parametrize(("behind", "is_error"), [("", False), ("calls.stopped = more()", True)])
+def test_an_exit_by_what_nothing_sets_is_no_error(behind: str, is_error: bool) -> None:
+    text = STOPPED.format(imports="from elsewhere import found", behind=behind)
+    (finding,) = found("DF506", text)
+    assert (finding.severity is not Severity.DEGRADED) is is_error
+    told = [each for each in audit(Program(module(text))) if each.code == "O6"]
+    assert [each.is_violated for each in told] == [is_error]

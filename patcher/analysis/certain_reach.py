@@ -13,7 +13,7 @@ from itertools import takewhile
 
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, argument, everywhere, mentions, parameters, within
-from .conditions import tests_at
+from .conditions import tests_at, tests_that_hold
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import (
@@ -189,7 +189,7 @@ def sounds_of_rank(program: Program, module: Module, node: ast.expr, depth: int)
         case ast.Constant(value=str() as text):
             return bool(re.search("RANK|PROCID|LOCALID", text))
         case ast.Attribute():
-            if OF_A_RANK.search(node.attr):
+            if OF_A_RANK.search(node.attr) or node.attr in options_of_group(program):
                 return True
             for where in program.modules:
                 values += [(where, each) for each in where.attribute_values.get(node.attr, ())]
@@ -198,6 +198,21 @@ def sounds_of_rank(program: Program, module: Module, node: ast.expr, depth: int)
                 return True
             values += passed_or_assigned(program, module, node)
     return any(asks_for_rank(program, where, value, depth + 1) for where, value in values)
+
+
+def options_of_group(program: Program) -> set[str]:
+    """The attributes that are asked for wherever a process group is made: without, no rank is."""
+    answers = program.script.program_answers
+    if options_of_group not in answers:
+        asked: list[set[str]] = []
+        for module, call in program.calls_to("init_process_group"):
+            function = module.function(call)
+            places = [(module, call), *(program.callers(function) if function else ())]
+            tests = [(w, t) for w, place in places for t in tests_that_hold(w, place)]
+            asked.append({a.attr for _, test in tests for a in everywhere(test, ast.Attribute)})
+        answers[options_of_group] = set.intersection(*asked) if asked else set()
+    found: set[str] = answers[options_of_group]
+    return found
 
 
 def passed_or_assigned(
@@ -247,6 +262,18 @@ def needs_option(program: Program, module: Module, test: ast.expr, depth: int = 
                 needs_option(program, *each, depth=depth + 1) for each in assigned
             )
     return False
+
+
+def may_never_hold(program: Program, module: Module, test: ast.expr) -> bool:
+    """Whether an option has to turn a test on, or nothing that is read sets what it asks for."""
+    if needs_option(program, module, test):
+        return True
+    return (
+        isinstance(test, ast.Attribute)
+        and test.attr not in program.options
+        and not any(test.attr in each.attribute_values for each in program.modules)
+        and program.resolve(module, test) is None
+    )
 
 
 def holds_by_default(program: Program, module: Module, test: ast.expr, depth: int = 0) -> bool:

@@ -11,13 +11,15 @@ How it is judged  For each place it is worked out which kinds of process come to
                   that each rank takes by its own loss is a violation, as is a collective behind a
                   test whether a file exists that the same branch writes.
 When unknown      A test that sounds as if it asked for the rank, and that cannot be evaluated; a
-                  test whether a file exists that the branch does not write.
+                  test whether a file exists that the branch does not write; an exit by an option,
+                  or by what nothing sets.
 Source            https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
 """
 
 import ast
 from collections.abc import Iterator
 
+from ..analysis.certain_reach import may_never_hold
 from ..analysis.conditions import tests_before
 from ..analysis.effects import Kind, Reached, direct_effects, effects_of, is_collective
 from ..analysis.left_early import meets_those_who_stay
@@ -215,7 +217,11 @@ def exits(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
         roles = roles_reaching(program, module, stmt) & RANKS
         if len(roles) == 1 and leaves_training(loop, stmt):
             told.add(stmt)
-            yield violated(
+            gate = module.parents[stmt]
+            says = violated
+            if isinstance(gate, ast.If) and may_never_hold(program, module, gate.test):
+                says = unknown
+            yield says(
                 module,
                 stmt,
                 f"only {next(iter(roles)).value} leaves the training here; the others"

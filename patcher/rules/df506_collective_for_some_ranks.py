@@ -19,7 +19,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ..analysis.certain_reach import needs_option
+from ..analysis.certain_reach import may_never_hold
 from ..analysis.frameworks import DIVIDES_WORK, calls_one_of
 from ..analysis.left_early import meets_those_who_stay
 from ..analysis.program import Program
@@ -196,7 +196,7 @@ def one_sided_exits(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         provable = in_lock_step(loop, gate) and not holds_evaluation(program, module, gate)
         edits = exit_on_all_ranks(module, gate, stmt) if provable else ()
         because = f"only {role.value} can leave the training loop here"
-        severity = Severity.DEGRADED if needs_option(program, module, gate.test) else None
+        severity = Severity.DEGRADED if may_never_hold(program, module, gate.test) else None
         yield Finding(module, stmt, because, edits, severity=severity)
 
 
