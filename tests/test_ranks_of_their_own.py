@@ -201,6 +201,9 @@ SILENT = [
      OPTION.format(value="-1")),
     ("DF101", "the number that a library gives", GIVEN.format(spec="cluster.spec()"),
      GIVEN.format(spec="cfg")),
+    ("DF205", "what is divided by the cards of all ranks",
+     CARDS.format(test="args.fast").replace("8 * len(gpus)", "8 // len(gpus)"),
+     CARDS.format(test="args.fast")),
     ("DF205", "a lone process drives all cards", CARDS.format(test="not alone"),
      CARDS.format(test="args.fast")),
     ("DF305", "an elif asks for the other wrapper", ASKS.format(

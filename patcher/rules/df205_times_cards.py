@@ -1,7 +1,8 @@
 """A batch is multiplied by the number of cards that one process drives.
 
 What         A number is multiplied by, or divided by, the length of the list of cards that
-             DataParallel gets as device_ids; or a loader's batch is multiplied by all cards.
+             DataParallel gets as device_ids; or a loader's batch is multiplied by all cards. Where
+             the script makes ranks itself, it may divide by a list of all ranks' cards.
 At run time  A rank has one card, and counts all of the list: N ranks on N cards take N times N
              batches for each optimizer step, at the same learning rate.
 Example      DataLoader(train_set, batch_size=args.batch_size * len(gpus))
@@ -20,6 +21,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.drawn_apart import knew_no_ranks
 from ..source.module import Module
 from ..source.tree import argument, everywhere, precedes
 
@@ -45,6 +47,7 @@ def findings(program: Program) -> Iterator[Finding]:
             for call in every
             for each in [scaling(module, call)]
             if each is not None and roles_reaching(program, module, each) & RANKS
+            if isinstance(each.op, ast.Mult) or knew_no_ranks(program)
         ]
         if not scaled or is_cut(module, cards):
             continue
