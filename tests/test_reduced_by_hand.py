@@ -43,3 +43,30 @@ def test_the_audit_knows_them_as_averaged_and_a_reduced_loss_as_none() -> None:
         for text in (OF_GRADIENTS, OF_LOSSES)
     ]
     assert answers == [set(), {"violated"}]
+
+
+SHARDED = """\
+import torch
+import torch.distributed as dist
+class Sharded:
+    def step(self):
+        for each in self.parameters:
+            dist.reduce_scatter_tensor(self.part, {what})
+def main():
+    dist.init_process_group("nccl")
+    model = torch.nn.Linear(4, 1).cuda()
+    managed = Managed(model, Sharded)
+    for batch in load(dist.get_rank()):
+        model(batch).mean().backward()
+        managed.optimizer.step()
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_gradients_that_an_optimizer_reduces_in_parts_may_be_averaged() -> None:
+    answers = [
+        {answer for code, answer, _ in audited(SHARDED.format(what=what)) if code == "O2"}
+        for what in ("each.grad", "each.sum")
+    ]
+    assert answers in ([set(), {"violated"}], [{"unknown"}, {"violated"}])

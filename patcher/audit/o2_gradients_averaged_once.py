@@ -9,7 +9,8 @@ How it is judged  Per loop. A wrap counts if both rank 0 and the others come to 
                   and its value can get there: in the same function, in one that calls it, or
                   returned or kept by another. It does not count if the loop calls the bare model.
                   Each of several models that it trains needs one.
-When unknown      The wrapper is passed on as a value, or a module that cannot be read may wrap.
+When unknown      The wrapper is passed on as a value, or a module that cannot be read may wrap; or
+                  nothing wraps, and gradients are reduced where the loop is not seen to come.
 Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.fsdp
 """
 
@@ -21,7 +22,7 @@ from ..analysis.rank_reach import RANKS, Role
 from ..analysis.train_loops import TrainLoop
 from ..analysis.trained_models import left_bare
 from ..analysis.wrapped_elsewhere import stays_in_another_class
-from ..analysis.wrapping import reduces_gradients
+from ..analysis.wrapping import averages_otherwise, reduces_gradients
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -96,6 +97,12 @@ def judge(program: Program, loop: TrainLoop, wraps: list[Wrap]) -> Iterator[Audi
             name = program.unread[0][2]
             yield unknown(
                 module, steps, f"nothing wraps its model, unless {name} does, which cannot be read"
+            )
+        elif not wraps and averages_otherwise(program):
+            yield unknown(
+                module,
+                steps,
+                "nothing wraps its model, unless it is for it that gradients are reduced",
             )
         else:
             yield violated(
