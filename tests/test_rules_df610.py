@@ -43,6 +43,8 @@ NOOP: list[tuple[str, str]] = [
         LOOK.replace("(folder):", "(folder) and not os.path.isfile(folder):"),
         make="open(folder, 'w').write('x')")),
     ("nothing is made", script(make="pass")),
+    ("a folder of each rank", script().replace(
+        "(args.out, \"x\")", "(args.out, f\"{torch.distributed.get_rank()}\")")),
     ("another folder is made", script(make="os.makedirs(args.out)")),
     ("nobody refuses", script("if os.path.exists(folder):\n        print(folder)")),
     ("what is missing", script(LOOK.replace("if os", "if not os"))),

@@ -19,6 +19,7 @@ from ..analysis.before_group import runs_before_group
 from ..analysis.path_text import text_of_path
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching
+from ..analysis.written_paths import names_rank
 from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -41,6 +42,8 @@ def findings(program: Program) -> Iterator[Finding]:
         for stmt in module.nodes(ast.If):
             path = refused_path(module, stmt)
             if path is None or not program.is_live(module, stmt):
+                continue
+            if names_rank(program, module, path):
                 continue
             made = made_below(program, module, stmt, path)
             if made is None or not roles_reaching(program, module, stmt) >= RANKS:
