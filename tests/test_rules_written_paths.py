@@ -636,3 +636,19 @@ torch.distributed.init_process_group("gloo")
 torch.save(model.state_dict(), f"lora{args.lora_rank}.pt")
 """
     assert "save_on_main(" in fixed("DF601", text)
+
+
+@pytest.mark.parametrize(("package", "edited"), [("horovod.torch", False), ("other.ranks", True)])
+def test_ranks_without_a_group_are_not_asked_for_it(package: str, edited: bool) -> None:
+    text = f"""
+import torch
+import {package} as hvd
+hvd.init()
+with open("log.txt", "w") as file:
+    file.write("x")
+for batch in loader:
+    model(batch).backward()
+    optimizer.step()
+"""
+    (finding,) = found("DF602", text)
+    assert bool(finding.edits) is edited

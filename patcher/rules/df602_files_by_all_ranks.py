@@ -16,6 +16,7 @@ Source       os.makedirs, logging.handlers
 import ast
 from collections.abc import Iterator
 
+from ...record import replace
 from ..analysis.before_group import runs_before_group
 from ..analysis.file_locks import holds_file_lock
 from ..analysis.passed_arguments import argument_for_parameter
@@ -85,6 +86,17 @@ MUTATING_METHODS = (
 def findings(program: Program) -> Iterator[Finding]:
     if program.only_evaluates:
         return
+    asks_group = bool(program.calls_to("init_process_group")) or not any(
+        name.startswith("horovod.")
+        for module in program.modules
+        for name in module.aliases.values()
+    )
+    for finding in files_of_all(program):  # Horovod's ranks have no group that an edit could ask
+        yield finding if asks_group else replace(finding, edits=())
+
+
+def files_of_all(program: Program) -> Iterator[Finding]:
+    """Files and folders that every rank makes."""
     for module in program.modules:
         yield from unsafe_makedirs(module)
         yield from unsafe_mkdir(program, module)
