@@ -321,7 +321,8 @@ def counts_own_steps(loop: TrainLoop, test: ast.Compare) -> bool:
     if not isinstance(loop.steps, ast.While) and is_one_pass(loop):
         return False
     counts = {name.id for name in everywhere(remainder.left, ast.Name)}
-    by_loop = bool(loop.step_name) and counts == {loop.step_name}
+    is_cycle = bool(loop.module.calls_to("cycle"))  # whose epochs have a last micro-batch each
+    by_loop = bool(loop.step_name) and counts == {loop.step_name} and not is_cycle
     counted = isinstance(remainder.left, ast.Name) and is_counter(loop, remainder.left.id)
     return by_loop or counted
 
