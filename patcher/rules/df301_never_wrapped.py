@@ -51,7 +51,7 @@ from ..fixes.data_parallel import (
     serves_training,
     wrap_in,
 )
-from ..fixes.lone_training import forward_through_ddp
+from ..fixes.lone_training import forward_through_ddp, refuse_other_work
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
 from ..fixes.statements import main_guard
 from ..source.module import Module
@@ -166,6 +166,7 @@ def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator
         if takes_steps(loop) and program.is_live(loop.module, loop.steps)
     ]
     try:
+        refuse_other_work(program, loops)
         parts = forward_through_ddp(program, loops) if loops else []
     except NotShareableError as error:
         because += f", and {error}"
