@@ -197,3 +197,16 @@ def test_each_branch_has_the_steps_that_it_counts_by() -> None:
     assert total_of(args, range(10)) == 9
     args.augmented = True
     assert total_of(args, range(10)) == 6
+
+
+def test_processes_that_a_script_starts_explain_nothing_where_no_step_is_seen() -> None:
+    """No loop steps a model that could be shared: what else starts processes is not asked."""
+    script = GROUP + textwrap.dedent("""
+        from torch.multiprocessing import Process
+        Process(target=fill).start()
+        for batch in torch.utils.data.DataLoader(data):
+            model(batch).mean().backward()
+        """)
+    (finding,) = found("DF301", script)
+    assert "starts processes" not in finding.because
+    assert finding.severity is Severity.ERROR

@@ -165,12 +165,13 @@ def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator
         for loop in program.train_loops
         if takes_steps(loop) and program.is_live(loop.module, loop.steps)
     ]
+    parts: list[tuple[Module, Edit]] = []
     try:
-        refuse_other_work(program, loops)
-        parts = forward_through_ddp(program, loops) if loops else []
+        if loops:
+            refuse_other_work(program, loops)
+            parts = forward_through_ddp(program, loops)
     except NotShareableError as error:
         because += f", and {error}"
-        parts = []
         # Ranks may then have work of their own: a search of settings, each with a model.
         may_be_apart = all(loop.loader is None for loop in loops)
     if not parts:
