@@ -14,7 +14,7 @@ from pathlib import PurePath
 
 from ..source.libraries import LIBRARIES
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, is_annotation, within
+from ..source.tree import FUNCTIONS, Function, everywhere, is_annotation, within
 from .names import ModuleSet, Unread, answered_once, parameter_names
 from .objects import class_of, classes_above, method_of, named_definition
 from .star_names import take_star_names
@@ -93,6 +93,19 @@ class CallGraph(ModuleSet):
         """The functions of the program that a call may run, where that cannot be told."""
         found = self.functions_by_name.get(module.last_name(call.func), ())
         return [callee for callee in found if self._is_call_of(module, call, callee) is None]
+
+    def functions_below(self, module: Module, *code: ast.AST) -> list[Callee]:
+        """The functions that code certainly runs, also through others and in nested functions."""
+        pending: list[tuple[Module, ast.AST]] = [(module, node) for node in code]
+        found: dict[Callee, None] = {}
+        while pending:
+            where, node = pending.pop()
+            for call in everywhere(node, ast.Call):
+                for callee in self.callees(where, call):
+                    if callee not in found:
+                        found[callee] = None
+                        pending.append(callee)
+        return [*found]
 
     def _find_callers(self, function: Function) -> None:
         home = self.module_of(function)

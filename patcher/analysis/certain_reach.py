@@ -14,6 +14,7 @@ from itertools import takewhile
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, argument, everywhere, mentions, parameters, within
 from .conditions import tests_at, tests_that_hold
+from .names import answered_once
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .rank_reach import (
@@ -200,19 +201,16 @@ def sounds_of_rank(program: Program, module: Module, node: ast.expr, depth: int)
     return any(asks_for_rank(program, where, value, depth + 1) for where, value in values)
 
 
+@answered_once
 def options_of_group(program: Program) -> set[str]:
     """The attributes that are asked for wherever a process group is made: without, no rank is."""
-    answers = program.script.program_answers
-    if options_of_group not in answers:
-        asked: list[set[str]] = []
-        for module, call in program.calls_to("init_process_group"):
-            function = module.function(call)
-            places = [(module, call), *(program.callers(function) if function else ())]
-            tests = [(w, t) for w, place in places for t in tests_that_hold(w, place)]
-            asked.append({a.attr for _, test in tests for a in everywhere(test, ast.Attribute)})
-        answers[options_of_group] = set.intersection(*asked) if asked else set()
-    found: set[str] = answers[options_of_group]
-    return found
+    asked: list[set[str]] = []
+    for module, call in program.calls_to("init_process_group"):
+        function = module.function(call)
+        places = [(module, call), *(program.callers(function) if function else ())]
+        tests = [test for where, place in places for test in tests_that_hold(where, place)]
+        asked.append({part.attr for test in tests for part in everywhere(test, ast.Attribute)})
+    return set.intersection(*asked) if asked else set()
 
 
 def passed_or_assigned(

@@ -57,7 +57,7 @@ def _definitions(module: Module) -> Iterator[tuple[str, ast.AST]]:
         *within(body, ast.ClassDef),
     ]
     yield from ((node.name, node) for node in defined)
-    for stmt in within(module.tree.body, ast.Assign):
+    for stmt in within(body, ast.Assign):
         for target in stmt.targets:
             if isinstance(target, ast.Name):
                 yield target.id, stmt

@@ -17,7 +17,7 @@ from .objects import ClassOf, classes_above, method_of
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .train_loops import TrainLoop
-from .trained_models import last_part, names_given
+from .trained_models import bodies_of_steps, last_part, names_given
 from .wrapped_parts import has_parameters, is_model
 from .wrapper_attributes import WRAPPER_HAS, call_of, is_gradless
 
@@ -25,14 +25,12 @@ LOOKS_AT = ("isinstance", "hasattr", "getattr", "type", "print", "len", "id")
 WEIGHTS = ("Parameter", "from_pretrained", "from_config")
 GRADLESS_METHODS = ("generate", "sample", "no_sync")
 
-Place = tuple[Module, list[ast.stmt]]
-
 
 def calls_past_wrapper(
     program: Program, loop: TrainLoop, wrapped: Collection[str]
 ) -> Iterator[tuple[Module, ast.Call, str]]:
     """Calls in a step that may compute its loss past a wrapper, each with the model's name."""
-    for module, body in places_of_step(program, loop):
+    for module, body in bodies_of_steps(program, loop, evaluates):
         for use in within(body, ast.Attribute):
             if use.attr in WRAPPER_HAS - {"forward"} or use.attr in GRADLESS_METHODS:
                 continue
@@ -43,21 +41,6 @@ def calls_past_wrapper(
             names = {last_part(name) for name in names_given(program, module, model)}
             for name in sorted(names & {*wrapped}):
                 yield module, call, name
-
-
-def places_of_step(program: Program, loop: TrainLoop) -> list[Place]:
-    """The bodies of a loop's steps and of the functions below, but models and evaluations."""
-    places: list[Place] = [(loop.module, loop.steps.body)]
-    seen: set[Function] = set()
-    for module, body in places:
-        for call in within(body, ast.Call):
-            for where, function in program.callees(module, call):
-                owner = where.parents[function]
-                is_part = isinstance(owner, ast.ClassDef) and is_model(program, (where, owner))
-                if function not in seen and not is_part and not evaluates(where, function):
-                    seen.add(function)
-                    places.append((where, function.body))
-    return places
 
 
 def evaluates(module: Module, function: Function) -> bool:
@@ -95,7 +78,7 @@ def taken_out(program: Program, module: Module, call: ast.Call) -> ast.expr | No
 
 def may_call_wrapper(program: Program, loop: TrainLoop, name: str) -> bool:
     """Whether a step calls the wrapper of a model, or hands it to what is not read."""
-    for module, body in places_of_step(program, loop):
+    for module, body in bodies_of_steps(program, loop, evaluates):
         uses: list[ast.Name | ast.Attribute] = [*within(body, ast.Name)]
         uses += [use for use in within(body, ast.Attribute) if use.attr != "module"]
         for use in uses:

@@ -230,7 +230,11 @@ def early_draws(
 ) -> Iterator[tuple[Module, ast.Call]]:
     """Draws outside of what runs once per epoch."""
     inside = {stmt for _, block, _ in blocks for stmt in block} | {steps}
-    called = functions_below(program, blocks, steps)
+    called = {
+        function
+        for module, block, _ in blocks
+        for _, function in program.functions_below(module, *block)
+    }
     for module in program.modules:
         for call in module.nodes(ast.Call):
             function = module.function(call)
@@ -241,22 +245,6 @@ def early_draws(
             if function is not None and (function in called or is_apart(module, function)):
                 continue
             yield module, call
-
-
-def functions_below(program: Program, blocks: list[Block], steps: ast.For) -> set[Function]:
-    """The functions that an epoch calls."""
-    pending: list[tuple[Module, ast.AST]] = [
-        (module, stmt) for module, block, _ in blocks for stmt in block
-    ]
-    seen: set[Function] = set()
-    while pending:
-        module, node = pending.pop()
-        for call in everywhere(node, ast.Call):
-            for where, function in program.callees(module, call):
-                if function not in seen:
-                    seen.add(function)
-                    pending.append((where, function))
-    return seen
 
 
 def is_seeded(module: Module, draw: ast.Call) -> bool:

@@ -104,7 +104,7 @@ def roles_reaching(program: Program, module: Module, node: ast.AST) -> frozenset
     function = module.function(node)
     if function is None:
         return roles
-    if function in _starters(program):
+    if function in starters_of_ranks(program):
         return roles & {Role.SINGLE}
     return roles & roles_entering(program, function)
 
@@ -122,14 +122,6 @@ def roles_entering(program: Program, function: Function) -> frozenset[Role]:
     return known[function]
 
 
-def _starters(program: Program) -> set[Function]:
-    answers = program.script.program_answers
-    if _starters not in answers:
-        answers[_starters] = starters_of_ranks(program)
-    found: set[Function] = answers[_starters]
-    return found
-
-
 def _entry_places(program: Program, function: Function) -> list[tuple[Module, ast.expr]]:
     places: list[tuple[Module, ast.expr]] = [*program.callers(function)]
     possible = program.possible_callers(function)
@@ -141,7 +133,7 @@ def _entering_roles(
     program: Program, function: Function, known: dict[Function, frozenset[Role]]
 ) -> dict[Function, frozenset[Role]]:
     """Roles that may enter a function and all that lead to it and are not known yet."""
-    starters = _starters(program)
+    starters = starters_of_ranks(program)
     entries: dict[Function, list[tuple[Function | None, frozenset[Role]]]] = {}
     callees: dict[Function | None, list[Function]] = defaultdict(list)
     unseen = [function]

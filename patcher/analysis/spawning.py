@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ..source.module import Module
 from ..source.tree import Function, argument, is_inside
 from .call_graph import reachable_functions
+from .names import answered_once
 from .program import Program
 
 SPAWNING = ("spawn", "start_processes", "Process")
@@ -33,6 +34,7 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
             yield module, call
 
 
+@answered_once
 def starters_of_ranks(program: Program) -> set[Function]:
     """Functions that start the program's ranks: what they run else, one process does.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 
 from ..source.module import Module
 from ..source.tree import (
@@ -50,17 +50,26 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
 
 def calls_of_steps(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.Call]]:
     """The calls in a loop's steps and in the functions that these surely run, not in models."""
-    pending = [(loop.module, call) for call in within(loop.steps.body, ast.Call)]
+    for module, body in bodies_of_steps(program, loop):
+        yield from ((module, call) for call in within(body, ast.Call))
+
+
+def bodies_of_steps(
+    program: Program, loop: TrainLoop, leave: Callable[[Module, Function], bool] | None = None
+) -> list[tuple[Module, list[ast.stmt]]]:
+    """The bodies of a loop's steps and of the functions below, but models and those to leave."""
+    bodies = [(loop.module, loop.steps.body)]
     seen: set[Function] = set()
-    while pending:
-        module, call = pending.pop()
-        yield module, call
-        for where, function in program.callees(module, call):
-            owner = where.parents[function]
-            inside = isinstance(owner, ast.ClassDef) and is_model(program, (where, owner))
-            if function not in seen and not inside:
+    for module, body in bodies:
+        for call in within(body, ast.Call):
+            for where, function in program.callees(module, call):
+                owner = where.parents[function]
+                inside = isinstance(owner, ast.ClassDef) and is_model(program, (where, owner))
+                if function in seen or inside or (leave and leave(where, function)):
+                    continue
                 seen.add(function)
-                pending += [(where, each) for each in within(function.body, ast.Call)]
+                bodies.append((where, function.body))
+    return bodies
 
 
 def trained_beside_wrapped(program: Program) -> str:

@@ -17,10 +17,8 @@ TORCH_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
 ABOUT_CARDS = re.compile("gpu|cuda|device|parallel", re.IGNORECASE)
 # Of helper_code.py: a model for one call, which stays what it is; gradients before a step.
 SHARED, AVERAGE = "over_ranks", "average_gradients"
-# Calls that bring gradients together, each rank's or each rank's part of them.
-REDUCTIONS = (
-    *("all_reduce", "allreduce", "all_reduce_coalesced", "reduce_scatter", "reduce_scatter_tensor"),
-)
+# torch's calls that bring gradients together, each rank's or each rank's part of them.
+REDUCTIONS = ("all_reduce", "all_reduce_coalesced", "reduce_scatter", "reduce_scatter_tensor")
 OTHER_WAYS = AVERAGES_GRADIENTS - {TORCH_WRAPPER, "apex.parallel.DistributedDataParallel"}
 
 
@@ -31,7 +29,8 @@ def averages_otherwise(program: Program) -> bool:
     if any(divides_tensors(module) or hands_wrapper_on(module) for module in program.modules):
         return True
     return any(
-        reduces_gradients(program, module, call) for module, call in program.calls_to(*REDUCTIONS)
+        reduces_gradients(program, module, call)
+        for module, call in program.calls_to("allreduce", *REDUCTIONS)
     )
 
 

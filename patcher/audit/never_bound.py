@@ -44,7 +44,8 @@ def is_decided_by_role(module: Module, function: Function | None) -> bool:
     tests = [each.test for each in within(body, ast.If)]
     tests += [each.test for each in within(body, ast.IfExp)]
     tests += [part for each in within(body, ast.BoolOp) for part in each.values]
-    return any(len(set(map(repr, values_by_role(module, test)))) > 1 for test in tests)
+    values = (values_by_role(module, test) for test in tests)
+    return any(first != other for first, *others in values for other in others)
 
 
 def binds_dynamically(module: Module) -> bool:

@@ -22,7 +22,7 @@ from ..analysis.rank_reach import RANKS, Role
 from ..analysis.train_loops import TrainLoop
 from ..analysis.trained_models import left_bare
 from ..analysis.wrapped_elsewhere import stays_in_another_class
-from ..analysis.wrapping import averages_otherwise, reduces_gradients
+from ..analysis.wrapping import REDUCTIONS, averages_otherwise, reduces_gradients
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -47,7 +47,6 @@ from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O2"
 WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "replicate")
-REDUCTIONS = ("all_reduce", "all_reduce_coalesced", "reduce_scatter", "reduce_scatter_tensor")
 KEEPING = (ast.Return, ast.Yield, ast.Attribute, ast.Subscript, ast.List, ast.Dict, ast.Tuple)
 
 Wrap = tuple[Module, ast.Call]

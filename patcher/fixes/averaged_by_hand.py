@@ -26,7 +26,7 @@ from ..analysis.train_loops import (
 from ..analysis.wrapping import AVERAGE
 from ..editing.edits import Define, Edit, Import, Insert
 from ..source.module import Module
-from ..source.tree import Function, everywhere, mentions
+from ..source.tree import everywhere, mentions
 from .chosen_cards import NotShareableError
 
 ALIKE = "same_weights"  # of helper_code.py
@@ -157,7 +157,7 @@ def since_backward(program: Program, module: Module, stmt: ast.stmt) -> tuple[li
 
 def changes_gradients(program: Program, module: Module, stmt: ast.stmt) -> bool:
     """Whether a statement clips gradients, or reads or writes ``parameter.grad``."""
-    below = [function for _, function in functions_below(program, module, stmt)]
+    below = [function for _, function in program.functions_below(module, stmt)]
     return any(mentions(node, "grad") for node in (stmt, *below)) or any(
         where.last_name(call.func) in CHANGES_GRADIENTS
         for where, call in calls_below(program, module, stmt)
@@ -167,20 +167,5 @@ def changes_gradients(program: Program, module: Module, stmt: ast.stmt) -> bool:
 def calls_below(program: Program, module: Module, stmt: ast.stmt) -> Iterator[Place]:
     """The calls in a statement, and in the functions of the program that it runs."""
     yield from ((module, call) for call in everywhere(stmt, ast.Call))
-    for where, function in functions_below(program, module, stmt):
+    for where, function in program.functions_below(module, stmt):
         yield from ((where, call) for call in everywhere(function, ast.Call))
-
-
-def functions_below(
-    program: Program, module: Module, stmt: ast.stmt
-) -> list[tuple[Module, Function]]:
-    """The functions of the program that a statement runs, also through others."""
-    found: dict[tuple[Module, Function], None] = {}
-    pending = [(module, call) for call in everywhere(stmt, ast.Call)]
-    while pending:
-        where, call = pending.pop()
-        for callee in program.callees(where, call):
-            if callee not in found:
-                found[callee] = None
-                pending += [(callee[0], each) for each in everywhere(callee[1], ast.Call)]
-    return [*found]
