@@ -197,6 +197,7 @@ def test_gradients_of_no_single_call_are_averaged_by_hand(text: str) -> None:
     repaired = fixed("DF204", text)
     assert "average_gradients(optimizer)\n        optimizer.step()" in repaired
     assert "over_ranks" not in repaired
+    assert ", 0.1)\n    same_weights(optimizer)\n" in repaired
 
 
 @pytest.mark.parametrize(

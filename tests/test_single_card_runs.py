@@ -242,6 +242,26 @@ def test_two_ranks_end_with_the_parameters_of_one_process(
         assert ours == pytest.approx(theirs, rel=1e-4, abs=2e-6)
 
 
+def test_ranks_that_draw_weights_of_their_own_train_those_of_rank_0(
+    forge: Forge, tmp_path: Path
+) -> None:
+    drawn = TWO_MODELS.replace(
+        "critic_steps = torch.optim.SGD",
+        "torch.manual_seed(int(os.environ.get('RANK', 0)))\n"
+        "for each in (*net.parameters(), *critic.parameters()):\n"
+        "    each.data.uniform_(-1, 1)\ncritic_steps = torch.optim.SGD",
+    )
+    text = HEAD + drawn + TAIL
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    (change,) = patch(script).changes
+    (alone,) = written(forge, tmp_path, "original", text, None)
+    first, second = written(forge, tmp_path, "ranks", change.text, 2)
+    assert first == second
+    for ours, theirs in zip(first, alone, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=2e-6)
+
+
 GROUP = """
 if "LOCAL_RANK" in os.environ:
     torch.distributed.init_process_group("gloo")
