@@ -126,7 +126,7 @@ def test_that_one_process_trains_alone_is_told_where_nothing_else_is_to_do(scrip
         "import torch\nbody, head = make()\n"
         "optimizers = [torch.optim.SGD(each.parameters(), 0.1) for each in (body, head)]\n"
         "for batch in torch.utils.data.DataLoader(data):\n    head(body(batch)).backward()\n"
-        "    for each in optimizers:\n        each.step()\n"
+        "    for each in optimizers:\n        each.step(closure)\n"
     )
     result = run("patch", script)
     assert (result.exit_code, result.stdout) == (0, "")
