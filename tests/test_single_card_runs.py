@@ -233,6 +233,7 @@ def test_two_ranks_end_with_the_parameters_of_one_process(
     (change,) = result.changes
     assert "DF204" in {each.code for each in result.findings_before}
     assert "DF204" not in {each.code for each in result.findings_after}
+    assert "O2" not in {each.code for each in result.audit}  # nor is it unknown
     (alone,) = written(forge, tmp_path, "original", text, None)
     (patched,) = written(forge, tmp_path, "patched", change.text, None)
     assert patched == alone
