@@ -21,6 +21,7 @@ CASES = (
         train,
         shims=("vision_stand_ins", "cuda_is_the_cpu"),
         edits=(("default=40", "default=2"),),
+        defect="each attack begins at random points, which a rank draws for its own examples",
         names_output=False,
     ),
 )
