@@ -20,6 +20,7 @@ from ..source.tree import (
 )
 from .call_graph import Callee
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
+from .names import answered_once
 from .passed_arguments import argument_for_parameter
 from .path_text import options_in, parts_left, text_of_path
 from .program import Program
@@ -59,7 +60,7 @@ def early_reads(
         meets = [each for each in effects if is_collective(each.effect)]
         reads = [each for each in effects if is_of_file(each, Kind.READ)]
         writes = [by_one_rank(each) for each in effects if is_written(each)]
-        for read in reads:
+        for read in reads if written else ():
             found = write_of(written, path_key(program, module, read, call))
             if found is None or never_both(module, found, call):
                 continue
@@ -182,16 +183,12 @@ def text_of_composed(
     text = text_of_path(program, where, value)
     if function is None or not parts_left(where, text):
         return ""
-    return text_from_call(program, module, call, (where, function), text)
+    return text_from_call(program, module, call, (where, function), text, MAX_CALLS)
 
 
+@answered_once
 def text_from_call(
-    program: Program,
-    module: Module,
-    call: ast.Call,
-    maker: Callee,
-    text: str,
-    calls: int = MAX_CALLS,
+    program: Program, module: Module, call: ast.Call, maker: Callee, text: str, calls: int
 ) -> str:
     """The path that a function makes, as one call passes its parts, through others maybe; or ""."""
     callees = program.callees(module, call)

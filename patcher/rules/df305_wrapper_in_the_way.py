@@ -70,6 +70,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if not program.train_loops or not program.calls_to(*WRAPPERS):
         return
     evaluating = {evaluation.function for evaluation in program.evaluations} - {None}
+    wrapped = {name for module in program.modules for _, name, _ in wrapper_names(module)}
     for module in program.modules:
         yield from isinstance_tests(module)
         if not defines_module_attribute(program):
@@ -103,7 +104,7 @@ def findings(program: Program) -> Iterator[Finding]:
             else:
                 continue
             yield Finding(module, use, because, (Rewrite(name, unwrapped_model(name.id)),))
-        yield from passed_wrappers(program, module)
+        yield from passed_wrappers(program, module, wrapped) if wrapped else ()
     yield from steps_past_the_wrapper(program)
 
 
@@ -158,10 +159,9 @@ def is_of_the_model_alone(program: Program, module: Module, name: ast.Name, wrap
     )
 
 
-def passed_wrappers(program: Program, module: Module) -> Iterator[Finding]:
+def passed_wrappers(program: Program, module: Module, wrapped: set[str]) -> Iterator[Finding]:
     """``model.generate`` in a function that gets the wrapped model, and takes nothing out of it."""
     evaluating = {evaluation.function for evaluation in program.evaluations}  # DF504's
-    wrapped = {name for each in program.modules for _, name, _ in wrapper_names(each)}
     for use in module.nodes(ast.Attribute):
         name, function = use.value, module.function(use)
         if (

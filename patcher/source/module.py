@@ -32,7 +32,7 @@ from .tree import (
 Answer = TypeVar("Answer")
 
 MODULE_NAMES = {"__file__", "__name__", "__doc__", "__package__", "__path__", "__spec__"}
-MAX_CACHED_FILES = 128  # how many files' trees stay in memory
+MAX_CACHED_FILES = 256  # whose trees stay in memory: those of most programs, for the next script
 
 
 @lru_cache(maxsize=MAX_CACHED_FILES)
