@@ -9,7 +9,7 @@ import ast
 from collections.abc import Collection, Iterator
 
 from ..source.module import Module
-from ..source.tree import Function, everywhere, parameters, within
+from ..source.tree import Function, everywhere, keyword, parameters, within
 from .call_graph import Callee
 from .evaluations import is_eval_mode
 from .evaluations import is_gradless as is_gradless_function
@@ -17,13 +17,49 @@ from .objects import ClassOf, classes_above, method_of
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .train_loops import TrainLoop
-from .trained_models import bodies_of_steps, last_part, names_given
+from .trained_models import bodies_of_steps, last_part, names_given, trained_models
 from .wrapped_parts import has_parameters, is_model
-from .wrapper_attributes import WRAPPER_HAS, call_of, is_gradless
+from .wrapper_attributes import WRAPPER_HAS, WRAPPERS, call_of, is_gradless
+from .wrapping import takes_steps
 
 LOOKS_AT = ("isinstance", "hasattr", "getattr", "type", "print", "len", "id")
 WEIGHTS = ("Parameter", "from_pretrained", "from_config")
 GRADLESS_METHODS = ("generate", "sample", "no_sync")
+
+
+def steps_past_wrapper(program: Program) -> Iterator[tuple[Module, ast.Call, str]]:
+    """Calls in training steps of methods of the model inside a wrapper, each with what is wrong."""
+    wraps = {
+        last_part(module.text(target)): call
+        for module, call in program.calls_to(*WRAPPERS)
+        for stmt in [module.statement(call)]
+        if isinstance(stmt, ast.Assign)
+        for target in stmt.targets
+    }
+    trained = wraps.keys() & set(map(last_part, trained_models(program)))
+    for loop in program.train_loops if trained else ():
+        if not takes_steps(loop) or not program.is_live(loop.module, loop.steps):
+            continue
+        for module, call, name in calls_past_wrapper(program, loop, trained):
+            because = f"{module.text(call.func)}() goes past the wrapper"
+            if not may_call_wrapper(program, loop, name):
+                because += ", and no step calls that: ranks do not average their gradients"
+            elif is_set(wraps[name], "find_unused_parameters") and (
+                alone := weights_used_past(program, module, call)
+            ):
+                because += (
+                    f" for {alone[0]}, which DistributedDataParallel takes for unused in the"
+                    " forward pass: torch raises in the backward pass"
+                )
+            else:
+                continue
+            yield module, call, because
+
+
+def is_set(call: ast.Call, option: str) -> bool:
+    """Whether a call passes True for an option."""
+    word = keyword(call, option)
+    return word is not None and isinstance(word.value, ast.Constant) and word.value.value is True
 
 
 def calls_past_wrapper(

@@ -20,43 +20,36 @@ from collections.abc import Iterator
 
 from ..analysis.binding_tests import binding_test
 from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.penalties import lone_penalty
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
     RANKS,
-    UNKNOWN,
     roles_reaching,
     roles_reaching_in_function,
-    value_for_role,
 )
-from ..analysis.teachers import only_teaches
 from ..analysis.trained_models import (
-    last_part,
     left_bare,
-    models_handed_over,
     trained_beside_wrapped,
-    trained_models,
-    trained_without,
 )
-from ..analysis.wrapped_parts import model_with_more_parts
-from ..analysis.wrapping import ABOUT_CARDS, averages_otherwise, is_wrapped, takes_steps
+from ..analysis.wrapping import averages_otherwise, is_wrapped, takes_steps
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError
 from ..fixes.data_parallel import (
     Wrap,
     drawn_behind,
-    is_part,
     place_behind,
-    serves_training,
-    wrap_in,
+)
+from ..fixes.data_parallel_by_hand import (
+    averaged_beside,
+    test_for_some,
+    to_own_card,
+    training_wraps,
+    why_no_ddp,
 )
 from ..fixes.lone_training import forward_through_ddp, refuse_other_work
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
-from ..fixes.statements import main_guard
 from ..source.module import Module
 from ..source.tree import (
-    Function,
     bound_names,
     everywhere,
     is_inside,
@@ -74,6 +67,8 @@ APEX_OPTIONS = {  # when apex sends what, and in how many parts; the average sta
 }
 
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
+
+GOES_PAST = "a step computes past the wrapper"
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -98,63 +93,40 @@ def findings(program: Program) -> Iterator[Finding]:
             because += ": import it from torch.nn.parallel, and wrap a model that is on its card"
         yield Finding(module, calls[0], because, torchs, severity=Severity.DEGRADED)
     if not wraps:
-        places = data_parallel_calls(program)
-        targets = [wrap.target for _, wrap in places]
-        alone = trained_without(program, targets)
+        places = training_wraps(program)
+        averaged = averaged_beside(program)
+        seen: set[Module] = set()
         for module, wrap in places:
-            because = "DataParallel is for one process, and nothing wraps the model for ranks"
-            edits: tuple[Edit, ...] = ()
-            if alone and alone != wrap.target.rpartition(".")[0]:
-                trained = [*trained_models(program), *models_handed_over(program)]
-                is_trained = last_part(wrap.target) in map(last_part, trained)
-                because = f"{alone} is trained, and nothing wraps it: wrap {alone} " + (
-                    "as well" if is_trained else f"instead of {wrap.target}"
-                )
-            elif whole := model_with_more_parts(program, module, wrap.call):
-                because = (
-                    f"only a part of {whole} is wrapped, and ranks train the rest apart: wrap the"
-                    f" {whole} where it is made, instead of {wrap.target}"
-                )
-            elif is_part(wrap.target):
-                whole = wrap.target.rpartition(".")[0]
-                because = (
-                    f"only a part of the model is wrapped, and ranks train the rest apart: wrap "
-                    f"{whole} instead of {wrap.target}"
-                )
-            elif targets.count(wrap.target) > 1 and not each_of_a_function(places, wrap.target):
-                because = (
-                    f"{wrap.target} is wrapped in several places: leave one "
-                    f"{wrap.target} = DataParallel({wrap.target}) before the training"
-                )
-            elif penalty := lone_penalty(program):
-                because = (
-                    f"line {penalty[1].lineno} of {penalty[0].source.file} may go back through a"
-                    " penalty on gradients alone, and DistributedDataParallel then waits for the"
-                    " other parameters: add 0 * the model's output to that loss, or one backward"
-                )
-            else:
-                edits = add_ddp(program, module, wrap)
-                place = place_behind(module, wrap.stmt, wrap.target)
-                test = test_for_some(module, place)
-                drawn = drawn_behind(module, place, (wrap.target, wrap.inner))
-                if drawn is not None:
-                    because += (
-                        f": line {drawn.lineno} draws or converts weights behind it, and ranks"
-                        " train apart then: do that before the model is wrapped"
-                    )
-                elif test is not None and not edits:
-                    because += (
-                        f": ranks may not pass `{module.text(test)}`, and the lines behind it there"
-                        " need the wrapper: wrap the model outside of that test"
-                    )
-                elif not edits and not roles_reaching_in_function(module, wrap.stmt) & RANKS:
-                    because += (
-                        f": bind {wrap.target} to the model on every path above this line, so "
-                        "that DistributedDataParallel can wrap it below"
-                    )
+            because, edits = beside_data_parallel(program, places, module, wrap)
+            if averaged:
+                averaging = averaged[module] if module not in seen else []
+                edits = (*averaging, *to_own_card(module, wrap.call))
+            seen.add(module)
             yield Finding(module, wrap.stmt, because, edits)
+        for module in averaged.keys() - seen:
+            because = "gradients of a model in DataParallel are stepped here"
+            yield Finding(module, module.tree.body[0], because, tuple(averaged[module]))
         if not places:
             yield from never_wrapped(program, *groups[0])
+
+
+def beside_data_parallel(
+    program: Program, places: list[tuple[Module, Wrap]], module: Module, wrap: Wrap
+) -> tuple[str, tuple[Edit, ...]]:
+    """What is wrong where a lone process wraps a model for training, and edits that wrap it."""
+    because = "DataParallel is for one process, and nothing wraps the model for ranks"
+    why, way_out = why_no_ddp(program, places, module, wrap)
+    if averaged_beside(program):
+        return f"{because}: {why or GOES_PAST}, so that ranks average the gradients by hand", ()
+    if why:
+        return f"{because}: {why}: {way_out}", ()
+    edits = add_ddp(program, module, wrap)
+    if not edits and not roles_reaching_in_function(module, wrap.stmt) & RANKS:
+        because += (
+            f": bind {wrap.target} to the model on every path above this line, so that"
+            " DistributedDataParallel can wrap it below"
+        )
+    return because, edits
 
 
 def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator[Finding]:
@@ -197,7 +169,7 @@ def unwrapped_loops(program: Program) -> Iterator[Finding]:
         and roles_reaching(program, loop.module, loop.steps) >= RANKS
         and not is_wrapped(program, loop)
     ]
-    places = data_parallel_calls(program) if alone else []
+    places = training_wraps(program) if alone else []
     for loop in alone:
         function = loop.module.function(loop.steps)
         here = [wrap for module, wrap in places if module.function(wrap.stmt) is function]
@@ -220,32 +192,6 @@ def left_out(program: Program) -> Iterator[Finding]:
         f"{model} = torch.nn.parallel.DistributedDataParallel({model})"
     )
     yield Finding(module, module.statement(call), because)
-
-
-def data_parallel_calls(program: Program) -> list[tuple[Module, Wrap]]:
-    """Where a lone process wraps a model in DataParallel to train it."""
-    return [
-        (module, wrap)
-        for module, call in program.calls_to("DataParallel")
-        if program.evaluation_of(module, call) is None and program.is_live(module, call)
-        if module is program.script or main_guard(module) not in module.ancestors(call)
-        for wrap in [wrap_in(module, call)]
-        if wrap is not None
-        and serves_training(program, module, wrap)
-        and not only_teaches(program, module, wrap.stmt)
-    ]
-
-
-def each_of_a_function(places: list[tuple[Module, Wrap]], target: str) -> bool:
-    """Whether what is wrapped under one name is another model in each place: one of a function."""
-    functions = [module.function(wrap.stmt) for module, wrap in places if wrap.target == target]
-    return target.isidentifier() and all(
-        function is not None
-        and functions.count(function) == 1
-        and target not in parameters(function)
-        and not any(target in each.names for each in within(function.body, ast.Global))
-        for function in functions
-    )
 
 
 def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
@@ -271,21 +217,6 @@ def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
         code = f"{head}\n    if {test}:\n        {model}.cuda()\n{wrapping}"
     imports = [] if "args" in group else [Import("torch")]
     return (Insert(place, code, "after"), *imports)
-
-
-def test_for_some(module: Module, place: ast.stmt) -> ast.expr | None:
-    """A test of cards around a place, in its function, that ranks may not pass."""
-    child: ast.AST = place
-    for up in module.ancestors(place):
-        if isinstance(up, Function):
-            return None
-        if isinstance(up, ast.If) and ABOUT_CARDS.search(module.text(up.test)):
-            holds = any(stmt is child for stmt in up.body)
-            answers = [value_for_role(module, up.test, role) for role in RANKS]
-            if any(answer is UNKNOWN or bool(answer) is not holds for answer in answers):
-                return up.test
-        child = up
-    return None
 
 
 def is_on_device(

@@ -24,18 +24,14 @@ from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import NO_GROUP, end, serves_training, wrap_in
+from ..fixes.data_parallel_by_hand import averaged_beside, is_on_own_card, to_own_card
 from ..fixes.process_group import unwrapped_model
 from ..fixes.statements import with_gate
 from ..source.module import Module
-from ..source.tree import argument, last_argument, mentions, precedes, within
+from ..source.tree import precedes, within
 from .df305_wrapper_in_the_way import is_tested
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
-
-OWN_CARD = (
-    "[torch.cuda.current_device()] "
-    "if torch.distributed.is_initialized() and torch.cuda.is_available() else "
-)
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -59,7 +55,7 @@ def findings(program: Program) -> Iterator[Finding]:
             )
             yield Finding(module, call, because, edits)
         elif has_group and roles_reaching_in_function(module, call) & RANKS:
-            if is_on_own_card(call):
+            if is_on_own_card(call) or averaged_beside(program):
                 continue
             because = "nothing keeps a rank of a process group away from it"
             edits = on_own_card(program, module, call) or restrict_to_lone_process(module, call)
@@ -91,12 +87,6 @@ def asked_of_the_model(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     )
 
 
-def is_on_own_card(call: ast.Call) -> bool:
-    """Whether a wrapper is told that each rank has one card."""
-    cards = argument(call, 1, "device_ids")
-    return cards is not None and mentions(cards, "is_initialized")
-
-
 def on_own_card(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Edits that leave the wrapper to ranks as well, each on its card; () where it is not needed.
 
@@ -114,14 +104,9 @@ def on_own_card(program: Program, module: Module, call: ast.Call) -> tuple[Edit,
         and module.text(load.func.value) == wrap.target
         and precedes(wrap.stmt, load)
     ]
-    last = last_argument(call)
-    if not loads or last is None or not is_whatever_cards(module, wrap.stmt):
+    if not loads or not is_whatever_cards(module, wrap.stmt):
         return ()
-    cards = argument(call, 1, "device_ids")
-    text = OWN_CARD + (module.text(cards) if cards is not None else "None")
-    if cards is not None:
-        return (Rewrite(cards, text), Import("torch"))
-    return (Rewrite(last, f", device_ids={text}", after=True), Import("torch"))
+    return to_own_card(module, call)
 
 
 def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]:

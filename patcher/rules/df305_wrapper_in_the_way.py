@@ -21,11 +21,10 @@ from collections.abc import Iterator
 
 from ..analysis.certain_reach import is_negated
 from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.past_wrapper import calls_past_wrapper, may_call_wrapper, weights_used_past
+from ..analysis.past_wrapper import steps_past_wrapper
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, UNKNOWN, Role, value_for_role
 from ..analysis.saved_wrappers import is_wrapped
-from ..analysis.trained_models import last_part, trained_models
 from ..analysis.wrapper_attributes import (
     WRAPPERS,
     is_lacking,
@@ -36,7 +35,7 @@ from ..analysis.wrapper_attributes import (
     makes_loss,
     may_be_engine,
 )
-from ..analysis.wrapping import averages_otherwise, is_whatever_cards, takes_steps
+from ..analysis.wrapping import averages_otherwise, is_whatever_cards
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import NO_GROUP, is_move, wrap_in
@@ -47,7 +46,6 @@ from ..source.tree import (
     below,
     everywhere,
     is_inside,
-    keyword,
     mentions,
     names_within,
     parameters,
@@ -105,44 +103,9 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             yield Finding(module, use, because, (Rewrite(name, unwrapped_model(name.id)),))
         yield from passed_wrappers(program, module, wrapped) if wrapped else ()
-    yield from steps_past_the_wrapper(program)
-
-
-def steps_past_the_wrapper(program: Program) -> Iterator[Finding]:
-    """Training steps that call a method of the model inside the wrapper."""
-    wraps = {
-        last_part(module.text(target)): call
-        for module, call in program.calls_to(*WRAPPERS)
-        for stmt in [module.statement(call)]
-        if isinstance(stmt, ast.Assign)
-        for target in stmt.targets
-    }
-    trained = wraps.keys() & set(map(last_part, trained_models(program)))
-    if not trained or defines_module_attribute(program) or averages_otherwise(program):
-        return
-    for loop in program.train_loops:
-        if not takes_steps(loop) or not program.is_live(loop.module, loop.steps):
-            continue
-        for module, call, name in calls_past_wrapper(program, loop, trained):
-            because = f"{module.text(call.func)}() goes past the wrapper"
-            if not may_call_wrapper(program, loop, name):
-                because += ", and no step calls that: ranks do not average their gradients"
-            elif is_set(wraps[name], "find_unused_parameters") and (
-                alone := weights_used_past(program, module, call)
-            ):
-                because += (
-                    f" for {alone[0]}, which DistributedDataParallel takes for unused in the"
-                    " forward pass: torch raises in the backward pass"
-                )
-            else:
-                continue
-            yield Finding(module, call, f"{because}; call it in forward()")
-
-
-def is_set(call: ast.Call, option: str) -> bool:
-    """Whether a call passes True for an option."""
-    word = keyword(call, option)
-    return word is not None and isinstance(word.value, ast.Constant) and word.value.value is True
+    if not defines_module_attribute(program) and not averages_otherwise(program):
+        for module, call, why in steps_past_wrapper(program):
+            yield Finding(module, call, f"{why}; call it in forward()")
 
 
 def is_of_the_model_alone(program: Program, module: Module, name: ast.Name, wrap: ast.stmt) -> bool:

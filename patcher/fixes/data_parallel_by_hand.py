@@ -1,0 +1,186 @@
+"""Edits that leave DataParallel to ranks, each on its own card, and average gradients by hand.
+
+They are for models that DistributedDataParallel cannot take the place of DataParallel for: a part
+alone is wrapped, weights are converted behind the wrapper, a step calls the model's methods. All
+that reads ``model.module``, or a checkpoint whose keys begin with it, then works as before.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+
+from ..analysis.names import answered_once
+from ..analysis.past_wrapper import steps_past_wrapper
+from ..analysis.penalties import lone_penalty
+from ..analysis.program import Program
+from ..analysis.rank_reach import (
+    RANKS,
+    UNKNOWN,
+    roles_reaching_in_function,
+    value_for_role,
+)
+from ..analysis.teachers import only_teaches
+from ..analysis.trained_models import (
+    last_part,
+    models_handed_over,
+    trained_models,
+    trained_without,
+)
+from ..analysis.wrapped_parts import model_with_more_parts
+from ..analysis.wrapping import ABOUT_CARDS, averages_otherwise, takes_steps
+from ..editing.edits import Edit, Import, Rewrite
+from ..source.module import Module
+from ..source.tree import Function, argument, last_argument, mentions, parameters, within
+from .averaged_by_hand import average_before_steps
+from .chosen_cards import NotShareableError
+from .data_parallel import (
+    Wrap,
+    drawn_behind,
+    is_part,
+    place_behind,
+    serves_training,
+    wrap_in,
+)
+from .statements import main_guard
+
+OWN_CARD = (
+    "[torch.cuda.current_device()] "
+    "if torch.distributed.is_initialized() and torch.cuda.is_available() else "
+)
+
+Place = tuple[Module, Wrap]
+
+
+def training_wraps(program: Program) -> list[Place]:
+    """Where a lone process wraps a model in DataParallel to train it."""
+    return [
+        (module, wrap)
+        for module, call in program.calls_to("DataParallel")
+        if program.evaluation_of(module, call) is None and program.is_live(module, call)
+        if module is program.script or main_guard(module) not in module.ancestors(call)
+        for wrap in [wrap_in(module, call)]
+        if wrap is not None
+        and serves_training(program, module, wrap)
+        and not only_teaches(program, module, wrap.stmt)
+    ]
+
+
+@answered_once
+def averaged_beside(program: Program) -> dict[Module, list[Edit]]:
+    """The edits of each module that average the gradients of models in DataParallel.
+
+    None where DistributedDataParallel can take its place, or where neither would be right. What
+    each wrapper needs besides is ``to_own_card``.
+    """
+    places = training_wraps(program)
+    if not places or program.calls_to("DistributedDataParallel") or averages_otherwise(program):
+        return {}
+    if not any(why_no_ddp(program, places, *place)[0] for place in places) and not any(
+        steps_past_wrapper(program)
+    ):
+        return {}
+    loops = [
+        loop
+        for loop in program.train_loops
+        if takes_steps(loop) and program.is_live(loop.module, loop.steps)
+    ]
+    edits: dict[Module, list[Edit]] = {}
+    try:
+        averaging = average_before_steps(program, loops)
+    except NotShareableError:
+        return {}
+    for module, edit in averaging:
+        edits.setdefault(module, []).append(edit)
+    return edits
+
+
+def is_on_own_card(call: ast.Call) -> bool:
+    """Whether a wrapper is told that each rank has one card."""
+    cards = argument(call, 1, "device_ids")
+    return cards is not None and mentions(cards, "is_initialized")
+
+
+def to_own_card(module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that give a wrapper to ranks as well, each on its card, where they come to it."""
+    last, cards = last_argument(call), argument(call, 1, "device_ids")
+    if last is None or not roles_reaching_in_function(module, call) & RANKS:
+        return ()
+    if cards is not None:
+        return (Rewrite(cards, OWN_CARD + module.text(cards)), Import("torch"))
+    return (Rewrite(last, f", device_ids={OWN_CARD}None", after=True), Import("torch"))
+
+
+def why_no_ddp(
+    program: Program, places: Sequence[Place], module: Module, wrap: Wrap
+) -> tuple[str, str]:
+    """Why DistributedDataParallel cannot take the place of one wrapper, and a way out; or ""."""
+    targets = [each.target for _, each in places]
+    alone = trained_without(program, targets)
+    if alone and alone != wrap.target.rpartition(".")[0]:
+        trained = [*trained_models(program), *models_handed_over(program)]
+        is_trained = last_part(wrap.target) in map(last_part, trained)
+        return f"{alone} is trained, and nothing wraps it", f"wrap {alone} " + (
+            "as well" if is_trained else f"instead of {wrap.target}"
+        )
+    if whole := model_with_more_parts(program, module, wrap.call):
+        return (
+            f"only a part of {whole} is wrapped, and ranks train the rest apart",
+            f"wrap the {whole} where it is made, instead of {wrap.target}",
+        )
+    if is_part(wrap.target):
+        return (
+            "only a part of the model is wrapped, and ranks train the rest apart",
+            f"wrap {wrap.target.rpartition('.')[0]} instead of {wrap.target}",
+        )
+    if targets.count(wrap.target) > 1 and not each_of_a_function(places, wrap.target):
+        return (
+            f"{wrap.target} is wrapped in several places",
+            f"leave one {wrap.target} = DataParallel({wrap.target}) before the training",
+        )
+    if penalty := lone_penalty(program):
+        return (
+            f"line {penalty[1].lineno} of {penalty[0].source.file} may go back through a penalty on"
+            " gradients alone, and DistributedDataParallel then waits for the other parameters",
+            "add 0 * the model's output to that loss, or one backward",
+        )
+    place = place_behind(module, wrap.stmt, wrap.target)
+    if drawn := drawn_behind(module, place, (wrap.target, wrap.inner)):
+        return (
+            f"line {drawn.lineno} draws or converts weights behind it, and ranks train apart then",
+            "do that before the model is wrapped",
+        )
+    if test := test_for_some(module, place):
+        return (
+            f"ranks may not pass `{module.text(test)}`, and the lines behind it there need the"
+            " wrapper",
+            "wrap the model outside of that test",
+        )
+    return "", ""
+
+
+def each_of_a_function(places: Sequence[Place], target: str) -> bool:
+    """Whether what is wrapped under one name is another model in each place: one of a function."""
+    functions = [module.function(wrap.stmt) for module, wrap in places if wrap.target == target]
+    return target.isidentifier() and all(
+        function is not None
+        and functions.count(function) == 1
+        and target not in parameters(function)
+        and not any(target in each.names for each in within(function.body, ast.Global))
+        for function in functions
+    )
+
+
+def test_for_some(module: Module, place: ast.stmt) -> ast.expr | None:
+    """A test of cards around a place, in its function, that ranks may not pass."""
+    child: ast.AST = place
+    for up in module.ancestors(place):
+        if isinstance(up, Function):
+            return None
+        if isinstance(up, ast.If) and ABOUT_CARDS.search(module.text(up.test)):
+            holds = any(stmt is child for stmt in up.body)
+            answers = [value_for_role(module, up.test, role) for role in RANKS]
+            if any(answer is UNKNOWN or bool(answer) is not holds for answer in answers):
+                return up.test
+        child = up
+    return None
