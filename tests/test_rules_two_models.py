@@ -51,11 +51,9 @@ def test_a_penalty_in_the_one_backward_of_a_step_is_no_obstacle() -> None:
     joint = STEP.format(first="pass", second="(critic(batch).mean() + slope.norm()).backward()")
     apart = STEP.format(first="critic(batch).mean().backward()", second="slope.norm().backward()")
     flat = apart.replace("create_graph=True", "create_graph=False")
-    assert [bool(found("DF301", text)[0].edits) for text in (joint, apart, flat)] == [
-        True,
-        False,
-        True,
-    ]
+    findings = [found("DF301", text)[0] for text in (joint, apart, flat)]
+    assert ["by hand" in each.because for each in findings] == [False, True, False]
+    assert all(each.edits for each in findings)
 
 
 def test_each_model_is_wrapped_where_an_imported_script_wraps_one_of_that_name(
@@ -113,7 +111,8 @@ def test_a_model_that_is_made_anew_behind_the_training_is_another(made: str, is_
     text = DRAWN.format(line="pass") + f"whole = {made}\nif fp16:\n    whole.half()\n"
     finding = found("DF301", text)[0]
     assert ("draws or converts weights" in finding.because) is is_told
-    assert bool(finding.edits) is not is_told
+    assert ("by hand" in finding.because) is is_told
+    assert finding.edits
 
 
 SOLVER = """\
@@ -148,8 +147,8 @@ Solver().train(torch.rand(8, 4))
 
 def test_a_model_that_a_method_of_the_step_trains_is_not_left_out() -> None:
     alone = found("DF301", SOLVER.format(dis="nn.Linear(4, 1)"))
-    assert [(bool(each.edits), "wrap self.dis as well" in each.because) for each in alone] == [
-        (False, True)
+    assert [each.because for each in alone] == [
+        "self.dis is trained, and nothing wraps it: ranks average the gradients by hand"
     ]
     both = found("DF301", SOLVER.format(dis="nn.DataParallel(nn.Linear(4, 1))"))
     assert not any("nothing wraps it" in each.because for each in both)
@@ -224,7 +223,10 @@ def test_a_model_whose_parameters_a_function_lists_is_not_left_out(
 ) -> None:
     text = HEADS.format(more=more)
     because = [each.because for each in found("DF301", text) if "nothing wraps it" in each.because]
-    assert because == ["head is trained, and nothing wraps it: wrap head as well"] * is_bare
+    assert (
+        because
+        == ["head is trained, and nothing wraps it: ranks average the gradients by hand"] * is_bare
+    )
 
 
 def test_what_a_model_is_built_from_is_no_model() -> None:

@@ -263,6 +263,101 @@ def test_ranks_that_draw_weights_of_their_own_train_those_of_rank_0(
         assert ours == pytest.approx(theirs, rel=1e-4, abs=2e-6)
 
 
+MADE = "net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to(device)\n"
+DRAWN = """
+def init_weights(model):
+    for each in model.parameters():
+        each.data.normal_()
+
+
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to(device)
+net = nn.DataParallel(net)
+init_weights(net)
+"""
+DRAWN_BEHIND = FLAT.replace(MADE, DRAWN)
+PARTS = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features, self.last = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def forward(self, inputs):
+        return self.last(self.features(inputs).relu())
+
+
+net = Net()
+net.features = torch.nn.DataParallel(net.features)
+net.to(device)
+"""
+PART = FLAT.replace(MADE, PARTS)
+METHOD = """
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.last = nn.Linear(4, 8), nn.Linear(8, 1)
+
+    def encode(self, inputs):
+        return self.first(inputs).relu()
+
+    def decode(self, hidden):
+        return self.last(hidden)
+
+
+net = nn.DataParallel(Net().to(device))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+for epoch in range(2):
+    for inputs, labels in DataLoader(data, batch_size=size):
+        optimizer.zero_grad()
+        hidden = net.module.encode(inputs.to(device))
+        nn.functional.mse_loss(net.module.decode(hidden), labels.to(device)).backward()
+        optimizer.step()
+"""
+BESIDE_TEACHER = """
+
+def distill(student, teacher, optimizer):
+    for inputs, labels in DataLoader(data, batch_size=size):
+        target = teacher(inputs.to(device)).detach()
+        optimizer.zero_grad()
+        nn.functional.mse_loss(student(inputs.to(device)), target).backward()
+        optimizer.step()
+
+
+teacher = nn.DataParallel(nn.Linear(4, 1).to(device))
+net = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1)).to(device)
+distill(net, teacher, torch.optim.SGD(net.parameters(), lr=0.1))
+"""
+BY_HAND = {
+    "a part": PART,
+    "weights drawn behind": DRAWN_BEHIND,
+    "methods of the model": METHOD,
+    "a student beside": BESIDE_TEACHER,
+}
+
+
+@pytest.mark.parametrize("body", BY_HAND.values(), ids=BY_HAND)
+def test_ranks_average_by_hand_what_ddp_cannot_wrap(
+    body: str, forge: Forge, tmp_path: Path
+) -> None:
+    text = HEAD + body + TAIL
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    result = patch(script)
+    assert result.refusal == ""
+    (change,) = result.changes
+    assert "average_gradients(optimizer)" in change.text
+    assert "DistributedDataParallel" not in change.text
+    assert not result.audit
+    (alone,) = written(forge, tmp_path, "original", text, None)
+    (patched,) = written(forge, tmp_path, "patched", change.text, None)
+    assert patched == alone
+    first, second = written(forge, tmp_path, "ranks", change.text, 2)
+    assert first == second
+    for ours, theirs in zip(first, alone, strict=True):
+        assert ours == pytest.approx(theirs, rel=1e-4, abs=2e-6)
+
+
 GROUP = """
 if "LOCAL_RANK" in os.environ:
     torch.distributed.init_process_group("gloo")

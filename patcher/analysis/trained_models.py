@@ -29,8 +29,8 @@ LOSS = re.compile("loss|criteri", re.IGNORECASE)
 def trained_without(program: Program, wrapped: Collection[str]) -> str:
     """A model that an optimizer trains and a training step calls, and that is not ``wrapped``.
 
-    The empty string where there is none. Models are compared by the last part of their names, as
-    each function may call them by another one.
+    The empty string where there is none. Models are compared by the last part of their names, and
+    ``wrapped`` are all of them: each function may call them by another one.
     """
     names = {last_part(target) for target in wrapped}
     trained = [*trained_models(program), *models_handed_over(program)]
@@ -38,9 +38,10 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
         if not program.is_live(loop.module, loop.steps):
             continue
         called = {
-            last_part(module.text(call.func).removesuffix(".forward"))
+            last_part(name)
             for module, call in calls_of_steps(program, loop)
             if isinstance(call.func, ast.Name | ast.Attribute)
+            for name in all_names(program, module, called_model(call.func))
         }
         for model in trained:
             if last_part(model) in called and last_part(model) not in names:
@@ -121,7 +122,8 @@ def left_bare(program: Program) -> str:
         stmt, inner = module.statement(call), argument(call, 0, "module")
         if not isinstance(stmt, ast.Assign) or stmt.value is not call or inner is None:
             return ""
-        names += [*map(module.text, stmt.targets), module.text(inner)]
+        for node in (*stmt.targets, inner):
+            names += all_names(program, module, node)
     return trained_without(program, names) if names else ""
 
 
@@ -199,6 +201,16 @@ def names_given(
     ]
     found = [names_given(program, caller, value, seen | {function}) for caller, value in passed]
     return set().union(*found) or {name}
+
+
+def all_names(program: Program, module: Module, node: ast.expr) -> set[str]:
+    """What a model is called here, and where it comes from."""
+    return {module.text(node), *names_given(program, module, node)}
+
+
+def called_model(func: ast.Name | ast.Attribute) -> ast.expr:
+    """``model`` of ``model(batch)`` and of ``model.forward(batch)``."""
+    return func.value if isinstance(func, ast.Attribute) and func.attr == "forward" else func
 
 
 def last_part(name: str) -> str:

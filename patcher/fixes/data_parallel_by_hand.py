@@ -22,6 +22,7 @@ from ..analysis.rank_reach import (
 )
 from ..analysis.teachers import only_teaches
 from ..analysis.trained_models import (
+    all_names,
     last_part,
     models_handed_over,
     trained_models,
@@ -116,7 +117,13 @@ def why_no_ddp(
 ) -> tuple[str, str]:
     """Why DistributedDataParallel cannot take the place of one wrapper, and a way out; or ""."""
     targets = [each.target for _, each in places]
-    alone = trained_without(program, targets)
+    wrapped = [
+        name
+        for where, each in places
+        for node in (*each.stmt.targets, *each.call.args[:1])
+        for name in all_names(program, where, node)
+    ]
+    alone = trained_without(program, wrapped)
     if alone and alone != wrap.target.rpartition(".")[0]:
         trained = [*trained_models(program), *models_handed_over(program)]
         is_trained = last_part(wrap.target) in map(last_part, trained)

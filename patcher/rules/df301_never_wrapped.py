@@ -9,7 +9,9 @@ Example      torch.distributed.init_process_group(backend="nccl")   # and no DDP
 Fix          torch's DistributedDataParallel: behind the place where a lone process would use
              DataParallel, or in the place of apex's. Without a DataParallel to show where the
              model is complete, the model's call in a training step goes through it, by the helper
-             over_ranks of DF204. A model left out beside wrapped ones is only reported.
+             over_ranks of DF204. A model left out beside wrapped ones is only reported. Where
+             DataParallel wraps a part of a model, or something else than what is trained, ranks
+             keep it, each on its own card, and average the gradients before each step.
 Fix safety   Safe: only a rank of a process group reaches the line. Where a step does more than call
              one model once, and go back through it once, it is only reported.
 Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of 134 scripts
@@ -114,12 +116,12 @@ def beside_data_parallel(
     program: Program, places: list[tuple[Module, Wrap]], module: Module, wrap: Wrap
 ) -> tuple[str, tuple[Edit, ...]]:
     """What is wrong where a lone process wraps a model for training, and edits that wrap it."""
-    because = "DataParallel is for one process, and nothing wraps the model for ranks"
     why, way_out = why_no_ddp(program, places, module, wrap)
     if averaged_beside(program):
-        return f"{because}: {why or GOES_PAST}, so that ranks average the gradients by hand", ()
+        return f"{why or GOES_PAST}: ranks average the gradients by hand", ()
     if why:
-        return f"{because}: {why}: {way_out}", ()
+        return f"{why}: {way_out}", ()
+    because = "DataParallel is for one process, and nothing wraps the model for ranks"
     edits = add_ddp(program, module, wrap)
     if not edits and not roles_reaching_in_function(module, wrap.stmt) & RANKS:
         because += (
