@@ -25,7 +25,7 @@ Result = TypeVar("Result", ast.Return, ast.Yield)
 
 MAX_DEPTH = 12
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
-AROUND = ("enumerate", "tqdm", "iter", "progress_bar", "track")  # they return another object
+AROUND = ("enumerate", "tqdm", "iter", "list", "progress_bar", "track")  # they return another object
 PASSED_THROUGH = (*AROUND, "prepare", "prepare_data_loader", "steps")
 ELEMENT_CALLS = (
     "choice",
@@ -167,6 +167,8 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
             loader = _trace_attribute(graph, module, node, depth)
             name = "" if loader is None else loader.name_in(module.text(node))
             return loader and replace(loader, name=name, scope=module.function(node))
+        case ast.ListComp(generators=[ast.comprehension(ifs=[], iter=source)]):
+            return trace_loader(graph, module, source, depth + 1)  # a list of its batches
         case ast.Subscript():
             loader = _trace_item(graph, module, node, depth)
             return loader or _trace_element(graph, module, node.value, None, depth + 1)
