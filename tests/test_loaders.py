@@ -72,6 +72,19 @@ FOUND = [
         for step in range(9):
             model(next(loader)).backward()
         """),
+    ("a list of its batches", """
+        loader = DataLoader(mine)
+        batches = [batch for batch in tqdm(loader)]
+        for epoch in range(2):
+            random.shuffle(batches)
+            for step, batch in enumerate(batches):
+                model(batch).backward()
+        """),
+    ("a list that takes all of it", """
+        batches = list(DataLoader(mine))
+        for batch in batches:
+            model(batch).backward()
+        """),
     ("the one that the name stands for by then", """
         loader = DataLoader(other)
         loader = DataLoader(mine)
@@ -105,6 +118,11 @@ UNKNOWN = [
             return DataLoader(other), parts
         dev, loader = make()
         for batch in loader:
+            model(batch).backward()
+        """),
+    ("a list of some of its batches", """
+        batches = [batch for batch in DataLoader(mine) if len(batch) > 2]
+        for batch in batches:
             model(batch).backward()
         """),
     ("an attribute outside of a class", """

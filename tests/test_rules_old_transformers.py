@@ -121,6 +121,14 @@ def test_what_is_right_today_is_left_alone(code: str, text: str) -> None:
 
 
 FIX = [
+    ("DF901", "the folder of a cache is the hub's", """
+        from transformers.file_utils import PYTORCH_PRETRAINED_BERT_CACHE, WEIGHTS_NAME
+        """, """
+        @@ -1 +1,2 @@
+        -from transformers.file_utils import PYTORCH_PRETRAINED_BERT_CACHE, WEIGHTS_NAME
+        +from transformers.file_utils import WEIGHTS_NAME
+        +from huggingface_hub.constants import HF_HUB_CACHE as PYTORCH_PRETRAINED_BERT_CACHE
+        """),
     ("DF901", "tables of checkpoints become empty", """
         from transformers import (
             BertConfig, XLNET_PRETRAINED_MODEL_ARCHIVE_MAP,

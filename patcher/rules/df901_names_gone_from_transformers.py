@@ -97,6 +97,11 @@ MOVED = {  # old name, and today's name of the same thing
     },
     **RENAMED,
     **{
+        f"transformers.{home}{library}_CACHE": "huggingface_hub.constants.HF_HUB_CACHE"
+        for home in ("", "file_utils.")
+        for library in ("TRANSFORMERS", "PYTORCH_TRANSFORMERS", "PYTORCH_PRETRAINED_BERT")
+    },
+    **{
         f"transformers.deepspeed.{name}": f"transformers.integrations.deepspeed.{name}"
         for name in ("HfDeepSpeedConfig", "is_deepspeed_zero3_enabled")
     },

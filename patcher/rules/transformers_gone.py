@@ -61,10 +61,6 @@ OLD_NAMES_BY_ADVICE = {  # advice, and the old names without an equivalent that 
         "transformers.cached_path transformers.file_utils.cached_path "
         "transformers.utils.cached_path"
     ),
-    "huggingface_hub.constants.HF_HUB_CACHE": (
-        "transformers.TRANSFORMERS_CACHE transformers.file_utils.TRANSFORMERS_CACHE "
-        "transformers.file_utils.PYTORCH_PRETRAINED_BERT_CACHE"
-    ),
     "transformers.utils.is_torch_xla_available": (
         "transformers.is_torch_tpu_available transformers.file_utils.is_torch_tpu_available"
     ),
