@@ -46,6 +46,15 @@ TOGETHER = {
     "by an option": {"test": "self.args.twice"},
     "by the epoch": {"before": "if epoch < 1:\n                continue"},
     "by what is printed": {"behind": "if loss.item() > 2:\n            print(loss)"},
+    "by how many examples all have": {"before": "if len(batch) < 4:\n                continue"},
+    "by the first dimension": {
+        "before": "rows, _ = batch.shape\n            if rows < 4:\n                continue"
+    },
+    "by a test around a loss": {"behind": "if loss > 1:\n            loss = self.loss() * 2"},
+    "by an iterator that ends": {
+        "before": "try:\n                more = next(others)\n            except StopIteration:\n"
+        "                others = iter(examples)"
+    },
 }
 APART = {
     "by the loss": ({"test": "loss.item() > 0.1"}, "line 22, which hangs on the test in line 21"),
@@ -55,6 +64,21 @@ APART = {
     ),
     "by a second pass": (
         {"behind": "if loss > 1:\n            self.loss().backward()"}, "the test in line 23"
+    ),
+    "by another dimension": (
+        {"before": "_, width = batch.shape\n            if width < 4:\n                continue"},
+        "the test in line 31",
+    ),
+    "by how much is computed": (
+        {
+            "before": "batch = batch[batch > 0]\n            if len(batch) < 4:\n"
+            "                continue"
+        },
+        "the test in line 31",
+    ),
+    "by an error": (
+        {"behind": "try:\n            self.loss().backward()\n        except ValueError: pass"},
+        "may skip a step on one rank alone",
     ),
     "by chance": ({"test": "random.random() < 0.5"}, "line 21 draws by chance whether to step"),
 }  # fmt: skip

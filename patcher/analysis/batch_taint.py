@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from ...record import record
 from ..source.module import Module
@@ -139,15 +139,37 @@ def refuse_turns_that_part(program: Program, loop: TrainLoop, taint: Tainted) ->
             )
 
 
+def concerns_all(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call may be one that all ranks have to make: of the program's code, or a step."""
+    if program.callees(module, call) or program.possible_callees(module, call):
+        return True
+    return is_made_together(module, call)
+
+
+def is_made_together(module: Module, call: ast.Call) -> bool:
+    """Whether a call that is none of the program's functions may be one of all ranks."""
+    if isinstance(call.func, ast.Attribute):
+        return call.func.attr in TOGETHER
+    name = module.last_name(call.func)
+    return name not in module.aliases and not hasattr(builtins, name)
+
+
+Concerns = Callable[[Program, Module, ast.Call], bool]
+
+
 def apart(
-    program: Program, module: Module, steps: ast.stmt, body: list[ast.stmt]
+    program: Program,
+    module: Module,
+    steps: ast.stmt,
+    body: list[ast.stmt],
+    concerns: Concerns = concerns_all,
 ) -> Iterator[ast.stmt]:
-    """The statements that all ranks have to run, or none."""
+    """The statements that all ranks have to run, or none: those with calls that concern all."""
     for stmt in body:
         match stmt:
             case ast.If() | ast.While() | ast.For() | ast.With():
-                yield from apart(program, module, steps, stmt.body)
-                yield from apart(program, module, steps, getattr(stmt, "orelse", []))
+                yield from apart(program, module, steps, stmt.body, concerns)
+                yield from apart(program, module, steps, getattr(stmt, "orelse", []), concerns)
             case ast.Break() | ast.Continue():
                 around = next(
                     up for up in module.ancestors(stmt) if isinstance(up, ast.For | ast.While)
@@ -157,17 +179,7 @@ def apart(
             case ast.Pass():
                 pass
             case ast.Assign() | ast.AugAssign() | ast.AnnAssign() | ast.Expr():
-                if any(concerns_all(program, module, call) for call in everywhere(stmt, ast.Call)):
+                if any(concerns(program, module, call) for call in everywhere(stmt, ast.Call)):
                     yield stmt
             case _:
                 yield stmt
-
-
-def concerns_all(program: Program, module: Module, call: ast.Call) -> bool:
-    """Whether a call may be one that all ranks have to make: of the program's code, or a step."""
-    if program.callees(module, call) or program.possible_callees(module, call):
-        return True
-    if isinstance(call.func, ast.Attribute):
-        return call.func.attr in TOGETHER
-    name = module.last_name(call.func)
-    return name not in module.aliases and not hasattr(builtins, name)

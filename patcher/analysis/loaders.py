@@ -25,7 +25,14 @@ Result = TypeVar("Result", ast.Return, ast.Yield)
 
 MAX_DEPTH = 12
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
-AROUND = ("enumerate", "tqdm", "iter", "list", "progress_bar", "track")  # they return another object
+AROUND = (
+    "enumerate",
+    "tqdm",
+    "iter",
+    "list",
+    "progress_bar",
+    "track",
+)  # they return another object
 PASSED_THROUGH = (*AROUND, "prepare", "prepare_data_loader", "steps")
 ELEMENT_CALLS = (
     "choice",

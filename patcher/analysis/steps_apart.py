@@ -9,36 +9,101 @@ from __future__ import annotations
 import ast
 
 from ..source.module import Module
-from ..source.tree import Function, bound_names, parameters, within
-from .batch_taint import NotDealtError, apart, names_in, refuse_turns_that_part, spread
+from ..source.tree import Function, bound_names, everywhere, parameters, within
+from .batch_sizes import names_beside, sizes_in
+from .batch_taint import TOGETHER, NotDealtError, apart, is_made_together, names_in, spread
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .train_loops import TrainLoop
+from .trained_models import LOSS
 
 MAX_ROUNDS = 5  # in which attributes are followed from function to function
 
+TAKES = ("next", "__next__")  # a batch of an iterator
+
+Test = ast.If | ast.While
 Code = tuple[Module, list[ast.stmt], frozenset[str]]  # a body, and its names that hang on the batch
 
 
 def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
     """Raise NotDealtError where a test of the batch decides whether a rank takes a step."""
+    module, body = loop.module, loop.steps.body
+    of_batch = names_of_batch(loop)
+    sizes, asked = sizes_in(loop, of_batch)
+    names = spread(module, body, of_batch).names - sizes
+    for attempt in within(body, ast.Try):
+        if any(apart(program, module, loop.steps, parts_of_try(attempt), leads_to_step)):
+            raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
+    tests = [test for test in tests_in(body) if names_beside(test.test, asked) & names]
+    refuse_tests(program, module, loop.steps, tests)
+    refuse_drawn_tests(module, body)
+    for function, own in tainted_functions(program, loop, of_batch).items():
+        where = program.module_of(function)
+        refuse_drawn_tests(where, function.body)
+        for attempt in within(function.body, ast.Try):
+            calls = within(parts_of_try(attempt), ast.Call)
+            if any(leads_to_step(program, where, call) for call in calls):
+                raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
+        tests = [test for test in tests_in(function.body) if names_in(test.test) & own]
+        refuse_tests(program, where, function, tests)
+
+
+def parts_of_try(attempt: ast.Try) -> list[ast.stmt]:
+    """All statements that a ``try`` may run."""
+    handlers = [stmt for handler in attempt.handlers for stmt in handler.body]
+    return [*attempt.body, *handlers, *attempt.orelse, *attempt.finalbody]
+
+
+def tests_in(body: list[ast.stmt]) -> list[Test]:
+    """The statements of a block that test."""
+    return [*within(body, ast.If), *within(body, ast.While)]
+
+
+def refuse_tests(program: Program, module: Module, around: ast.stmt, tests: list[Test]) -> None:
+    """Raise where tests that hang on the batch lead to a step, or past it."""
+    for test in tests:
+        inside = [*test.body, *test.orelse]
+        together = next(apart(program, module, around, inside, leads_to_step), None)
+        if together is not None:
+            raise NotDealtError(
+                f"ranks would not all come to line {together.lineno}, which hangs on the"
+                f" test in line {test.lineno}"
+            )
+
+
+def leads_to_step(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call steps or goes back, or runs code of the program that may do so."""
+    callees = [*program.callees(module, call), *program.possible_callees(module, call)]
+    if not callees:
+        computes_loss = LOSS.search(module.last_name(call.func)) is not None
+        return is_made_together(module, call) and not computes_loss
+    below = {*callees}.union(*(program.functions_below(*callee) for callee in callees))
+    return any(
+        isinstance(inner.func, ast.Attribute) and inner.func.attr in TOGETHER
+        for _, function in below
+        for inner in within(function.body, ast.Call)
+    )
+
+
+def names_of_batch(loop: TrainLoop) -> set[str]:
+    """The names of a step's batch; of batches that ranks take in turns, its number is one."""
     target = loop.steps.target if isinstance(loop.steps, ast.For) else None
-    of_batch = (bound_names(target) if target else set()) - {loop.step_name}
-    taint = spread(loop.module, loop.steps.body, of_batch)
-    refuse_turns_that_part(program, loop, taint)
-    refuse_drawn_tests(loop.module, loop.steps.body)
-    for function, names in tainted_functions(program, loop, of_batch).items():
-        module = program.module_of(function)
-        refuse_drawn_tests(module, function.body)
-        tests: list[ast.If | ast.While] = [*within(function.body, ast.If)]
-        for test in (*tests, *within(function.body, ast.While)):
-            inside = [*test.body, *test.orelse]
-            together = next(apart(program, module, function, inside), None)
-            if names & names_in(test.test) and together is not None:
-                raise NotDealtError(
-                    f"ranks would not all come to line {together.lineno}, which hangs on the"
-                    f" test in line {test.lineno}"
-                )
+    names = bound_names(target) if target else set()
+    if loop.loader is None or not isinstance(loop.steps, ast.For):
+        return names | {loop.step_name}
+    around = {loop.module.last_name(call.func) for call in everywhere(loop.steps.iter, ast.Call)}
+    numbers = {loop.step_name}
+    if "enumerate" in around and isinstance(target, ast.Tuple):
+        numbers |= bound_names(target.elts[0])
+    elif "range" in around:
+        numbers |= names
+    taken = {
+        name
+        for assign in within(loop.steps.body, ast.Assign)
+        if any(loop.module.last_name(each.func) in TAKES for each in everywhere(assign, ast.Call))
+        for name in bound_names(assign)
+    }
+    return (names - numbers) | taken
 
 
 def refuse_drawn_tests(module: Module, body: list[ast.stmt]) -> None:
