@@ -109,7 +109,7 @@ def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     the same on every rank.
     """
     training = [loop for train in program.train_loops for loop in (train.steps, train.epochs)]
-    if asks_for_files(module, stmt) or runs_after_error(program, module, stmt):
+    if asks_for_files(module, stmt) or runs_for_some_alone(program, module, stmt):
         return False
     function = module.function(stmt)
     if module is not program.script and function is not None and is_uncalled(program, function):
@@ -126,14 +126,20 @@ def is_uncalled(program: Program, function: Function) -> bool:
     return not program.callers(function) and not program.possible_callers(function)
 
 
-def runs_after_error(program: Program, module: Module, stmt: ast.stmt) -> bool:
-    """Whether a handler of exceptions may come to ``stmt``, also by calls: one rank alone then."""
+def runs_for_some_alone(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether some ranks may come to ``stmt`` without the others, also by one of its calls.
+
+    In a handler of exceptions, or by a call that a test leaves to some, such as a last evaluation
+    on rank 0.
+    """
     pending: list[tuple[Module, ast.AST]] = [(module, stmt)]
     seen: set[Function] = set()
     while pending:
         where, node = pending.pop()
         function = where.function(node)
         if any(isinstance(up, ast.ExceptHandler) for up in where.ancestors(node)):
+            return True
+        if len(roles_reaching(program, where, node) & RANKS) == 1:
             return True
         if function is not None and function not in seen:
             seen.add(function)
