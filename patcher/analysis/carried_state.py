@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from ..source.module import Module
 from ..source.tree import below, bound_names, is_within, names_within, position, within
-from .batch_taint import NotDealtError, Tainted, names_in, spread
+from .batch_taint import NotDealtError
+from .name_flow import Tainted, names_in, spread
 from .program import Program
 from .train_loops import TrainLoop
 

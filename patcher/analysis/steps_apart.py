@@ -10,7 +10,8 @@ import ast
 
 from ..source.module import Module
 from ..source.tree import Function, bound_names, parameters, within
-from .batch_taint import NotDealtError, apart, names_in, refuse_turns_that_part, spread
+from .batch_taint import NotDealtError, apart, refuse_turns_that_part
+from .name_flow import names_in, spread
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .train_loops import TrainLoop
