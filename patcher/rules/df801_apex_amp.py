@@ -300,6 +300,8 @@ def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
                 if clipped not in (each, getattr(each, "value", None))
             ]
             new_clip = f"{module.text(clip.func)}({', '.join([parameters, *rest])})"
+            if isinstance(stmt, ast.If):  # a norm of 0 may mean not to clip
+                new_clip = f"if {module.text(stmt.test)}:\n        {new_clip}"
             yield Insert(shape.step, f"if {flag}:\n    {unscale}\n    {new_clip}")
     for clip in shape.clips:
         yield Insert(module.statement(clip), unscale)
