@@ -20,7 +20,10 @@ def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
     for call in loop.backwards:
         if isinstance(call.func, ast.Attribute):
             losses |= names_in(call.func.value)
+    own = bound_names(loop.steps.target) if isinstance(loop.steps, ast.For) else set[str]()
     for name, line in carried_names(body, taint):
+        if name in own:
+            continue  # batch = [each.cuda() for each in batch]
         if spread(module, body, {name}).names & losses:
             raise NotDealtError(
                 f"they follow each other: line {line} goes on with the {name} of the batch before"
