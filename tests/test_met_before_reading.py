@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 import pytest
-from cases import found
+from cases import fixed, found
 
 READ = """
 import torch
@@ -87,6 +87,30 @@ def test_no_barrier_stands_where_rank_0_comes_alone_too(code: str, parts: tuple[
 
     assert barriers("test([])") == [True]
     assert barriers("if torch.distributed.get_rank() == 0:\n    test([])") == [False]
+
+
+GROUP_TEST = "torch.distributed.is_initialized()"
+MADE = """
+import json
+import os
+import torch
+torch.distributed.init_process_group("gloo")
+def words(path, texts):
+    if not os.path.exists(path):
+        texts = sorted(texts)
+        {write}
+    {end}
+words("words.txt", [])
+"""
+
+
+def test_ranks_wait_behind_the_test_for_the_file_that_one_makes() -> None:
+    write = "json.dump(texts, open(path, 'w'))"
+    after = fixed("DF602", MADE.format(write=write, end="return open(path).read()"))
+    assert f"        if is_main_process():\n            {write}\n" in after
+    assert f"    if {GROUP_TEST}:\n        torch.distributed.barrier()" in after
+    assert found("DF602", after) == []
+    assert "barrier" not in fixed("DF602", MADE.format(write=write, end="return texts"))
 
 
 PARSED = """

@@ -90,6 +90,38 @@ def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool
     )
 
 
+def test_for_missing(module: Module, stmt: ast.stmt, path: ast.expr | None) -> ast.If | None:
+    """The test that asks for a file around what writes it; None where nothing behind uses it.
+
+    ``if not os.path.exists(path): write(path)``, and ``read(path)`` after it.
+    """
+    function = module.function(stmt)
+    asking = [
+        up
+        for up in module.ancestors(stmt)
+        if isinstance(up, ast.If) and module.function(up) is function and asks_for(module, up, path)
+    ]
+    if path is None or not asking:
+        return None
+    outermost = asking[-1]
+    behind = [
+        node
+        for node in within(module.scope_statements(stmt), type(path))
+        if precedes(outermost, node) and not is_inside(node, outermost)
+    ]
+    return outermost if any(same_code(node, path) for node in behind) else None
+
+
+def asks_for(module: Module, test: ast.If, path: ast.expr | None) -> bool:
+    """Whether a test asks whether there is a file: ``os.path.exists(path)``, ``path.exists()``."""
+    return path is not None and any(
+        same_code(asked, path)
+        for call in everywhere(test.test, ast.Call)
+        if module.last_name(call.func) in LOOKS
+        for asked in (*call.args, getattr(call.func, "value", None))
+    )
+
+
 def statements_behind(module: Module, stmt: ast.stmt) -> list[ast.stmt]:
     """What follows a statement in its block, and the blocks of ``with`` around it."""
     found: list[ast.stmt] = []
