@@ -125,3 +125,24 @@ def test_the_kind_of_sampler_may_be_chosen_first(
     assert [code for code in ("DF401", "DF402") if found(code, text)] == codes
     if codes == ["DF402"]:
         assert "if isinstance(loader.sampler, DistributedSampler):" in fixed("DF402", text)
+
+
+FILES = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+for epoch in range(3):
+    for part in range(2):
+        data = read(part)
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        for x in loader:
+            model(x).sum().backward()
+            optimizer.step()
+"""
+
+
+def test_a_loader_of_each_file_has_another_order_in_each_epoch() -> None:
+    assert "loader.sampler.set_epoch(epoch + part)" in fixed("DF402", FILES)
+    alone = FILES.replace("for part in range(2):", "for part in parts:")
+    assert "loader.sampler.set_epoch(epoch)" in fixed("DF402", alone)

@@ -104,12 +104,15 @@ def test_for_missing(module: Module, stmt: ast.stmt, path: ast.expr | None) -> a
     if path is None or not asking:
         return None
     outermost = asking[-1]
-    behind = [
-        node
+    written = [use.path for use in file_uses(module) if use.what == "write"]
+    is_used = any(
+        same_code(node, path)
+        and not any(node is target for target in written)
+        and module.definition(node, node) is module.definition(path, path)
         for node in within(module.scope_statements(stmt), type(path))
         if precedes(outermost, node) and not is_inside(node, outermost)
-    ]
-    return outermost if any(same_code(node, path) for node in behind) else None
+    )
+    return outermost if is_used else None
 
 
 def asks_for(module: Module, test: ast.If, path: ast.expr | None) -> bool:

@@ -73,8 +73,11 @@ def findings(program: Program) -> Iterator[Finding]:
             )
             continue
         sampler = f"{name}.sampler"
-        code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({number})"
         is_made_inside = module is loop.module and name.partition(".")[0] in bound_names(epochs)
+        if is_made_inside:
+            counts = [count for _, count in counting_loops(module, loop.steps)]
+            number = " + ".join(dict.fromkeys(reversed(counts)))
+        code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({number})"
         insert = Insert(loop.steps, code) if is_made_inside else Insert(epochs, code, "first")
         yield Finding(
             module,
@@ -223,15 +226,22 @@ def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, CountingLoop,
 
 def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:
     """The innermost loop around ``node`` in its function that counts, and the name it counts in."""
+    return next(counting_loops(module, node), None)
+
+
+def counting_loops(module: Module, node: ast.AST) -> Iterator[CountingLoop]:
+    """The loops around ``node`` in its function that count, the innermost first.
+
+    One that makes a loader for each of several files stands in one that counts epochs.
+    """
     for up in module.ancestors(node):
         if isinstance(up, Function):
-            return None
+            return
         if not isinstance(up, ast.For) or not is_counting(module, up.iter):
             continue
         target = up.target.elts[0] if isinstance(up.target, ast.Tuple) else up.target
         if isinstance(target, ast.Name):
-            return up, target.id
-    return None
+            yield up, target.id
 
 
 def is_counting(module: Module, source: ast.expr | None) -> bool:
