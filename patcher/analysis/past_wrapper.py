@@ -31,16 +31,31 @@ def calls_past_wrapper(
 ) -> Iterator[tuple[Module, ast.Call, str]]:
     """Calls in a step that may compute its loss past a wrapper, each with the model's name."""
     for module, body in bodies_of_steps(program, loop, evaluates):
-        for use in within(body, ast.Attribute):
-            if use.attr in WRAPPER_HAS - {"forward"} or use.attr in GRADLESS_METHODS:
-                continue
-            model = inner_model(program, module, use.value)
-            call = call_of(module, use) if model is not None else None
-            if model is None or call is None or is_gradless(module, call):
+        used: list[tuple[ast.expr, ast.Call]] = [
+            (use.value, call)
+            for use in within(body, ast.Attribute)
+            if use.attr not in WRAPPER_HAS - {"forward"} and use.attr not in GRADLESS_METHODS
+            for call in [call_of(module, use)]
+            if call is not None
+        ]
+        used += [(part, call) for call in within(body, ast.Call) for part in called_itself(call)]
+        for part, call in used:
+            model = inner_model(program, module, part)
+            if model is None or is_gradless(module, call):
                 continue
             names = {last_part(name) for name in names_given(program, module, model)}
             for name in sorted(names & {*wrapped}):
                 yield module, call, name
+
+
+def called_itself(call: ast.Call) -> Iterator[ast.expr]:
+    """``inner`` of ``inner(x)`` and of ``getattr(inner, method)(x)``."""
+    match call.func:
+        case ast.Call(func=ast.Name(id="getattr"), args=[inner, method, *_]):
+            if not (isinstance(method, ast.Constant) and method.value in GRADLESS_METHODS):
+                yield inner
+        case ast.Name() | ast.Attribute(attr="module"):
+            yield call.func
 
 
 def evaluates(module: Module, function: Function) -> bool:
@@ -94,6 +109,8 @@ def may_be_called(program: Program, module: Module, use: ast.expr) -> bool:
     up = module.parents[use]
     if isinstance(up, ast.Attribute):
         return up.attr == "forward"
+    if isinstance(up, ast.Compare | ast.FormattedValue) or getattr(up, "test", None) is use:
+        return False  # such as of an option, args.model
     if isinstance(up, ast.IfExp):
         return inner_model(program, module, up) is None
     call = module.parents[up] if isinstance(up, ast.keyword) else up

@@ -20,11 +20,13 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.certain_reach import is_negated
+from ..analysis.name_flow import names_in, spread
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.past_wrapper import calls_past_wrapper, may_call_wrapper, weights_used_past
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, UNKNOWN, Role, value_for_role
 from ..analysis.saved_wrappers import is_wrapped
+from ..analysis.train_loops import TrainLoop
 from ..analysis.trained_models import last_part, trained_models
 from ..analysis.wrapper_attributes import (
     WRAPPERS,
@@ -45,6 +47,7 @@ from ..source.module import Module
 from ..source.tree import (
     Function,
     below,
+    bound_names,
     everywhere,
     is_inside,
     keyword,
@@ -116,13 +119,15 @@ def steps_past_the_wrapper(program: Program) -> Iterator[Finding]:
         if isinstance(stmt, ast.Assign)
         for target in stmt.targets
     }
-    trained = wraps.keys() & set(map(last_part, trained_models(program)))
-    if not trained or defines_module_attribute(program) or averages_otherwise(program):
+    trained = set(map(last_part, trained_models(program)))
+    if not wraps or defines_module_attribute(program) or averages_otherwise(program):
         return
     for loop in program.train_loops:
         if not takes_steps(loop) or not program.is_live(loop.module, loop.steps):
             continue
-        for module, call, name in calls_past_wrapper(program, loop, trained):
+        for module, call, name in calls_past_wrapper(program, loop, wraps):
+            if name not in trained and (trained or not makes_loss_of(loop, module, call)):
+                continue  # where nothing tells what is trained, the loss does
             because = f"{module.text(call.func)}() goes past the wrapper"
             if not may_call_wrapper(program, loop, name):
                 because += ", and no step calls that: ranks do not average their gradients"
@@ -136,6 +141,15 @@ def steps_past_the_wrapper(program: Program) -> Iterator[Finding]:
             else:
                 continue
             yield Finding(module, call, f"{because}; call it in forward()")
+
+
+def makes_loss_of(loop: TrainLoop, module: Module, call: ast.Call) -> bool:
+    """Whether what goes back in a step gets something of a call in it."""
+    if module is not loop.module or not is_inside(call, loop.steps):
+        return False
+    losses = set().union(*map(names_in, loop.backwards))
+    results = bound_names(module.statement(call))
+    return bool(spread(module, loop.steps.body, results).names & losses)
 
 
 def is_set(call: ast.Call, option: str) -> bool:
