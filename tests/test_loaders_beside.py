@@ -39,10 +39,8 @@ def script(target: str = "x", source: str = "first", other: str = "y = next(othe
     [
         (script(), 2),
         (script(other="y = others.next()"), 2),
-        (script(other=AGAIN), 2),
         (script("x, y", "zip(first, second)", "pass"), 2),
         (script("i, (x, y)", "enumerate(zip(first, second))", "pass"), 2),
-        (script("i", "range(9)", "x = next(iter(first))\n        y = next(others)"), 2),
         (script(other=LOOK), 1),
         (script(other=SHOW), 1),
         (script(other="y = next(iter(first))"), 1),
@@ -53,6 +51,46 @@ def test_each_loader_that_every_step_takes_from_is_dealt(text: str, dealt: int) 
     assert after.count("else DistributedSampler(") == dealt
     after = fixed("DF402", after)
     assert after.count(".set_epoch(epoch)") == dealt
+
+
+OPTIONAL = SCRIPT.replace("others = iter(second)", "if args.semi:\n    others = iter(second)")
+TRAINS = """loss = 0
+        if args.semi:
+            try:
+                y = next(others)
+            except StopIteration:
+                others = iter(second)
+                y = next(others)
+            extra = {}
+            extra["loss"] = model(y).sum()
+            loss = loss + extra["loss"]
+        loss.backward()"""
+BEGINS = [
+    # What the steps do beside, and how many loaders are dealt, and begin anew.
+    ("a batch that is looked at", "if epoch > 1:\n            show(model(next(others)))", 1, 0),
+    ("a batch that an option lets train", TRAINS, 2, 1),
+    ("a loader that begins anew where it ends", AGAIN, 2, 1),
+    ("a loader that begins anew in each step", "y = next(iter(second))", 2, 1),
+    ("the loop's own, looked at", "show(next(iter(first)))", 1, 0),
+]
+
+
+@pytest.mark.parametrize(("other", "dealt", "begun"), [row[1:] for row in BEGINS])
+def test_a_loader_that_begins_anew_learns_its_next_number(
+    other: str, dealt: int, begun: int
+) -> None:
+    text = OPTIONAL.format(target="x", source="first", other=other)
+    after = fixed("DF402", fixed("DF401", text))
+    assert after.count("else DistributedSampler(") == dealt
+    assert after.count("second.sampler.set_epoch(second.sampler.epoch + 1)") == begun
+    assert after.count("first.sampler.set_epoch(epoch)") == 1
+    assert found("DF402", after) == []
+
+
+def test_steps_that_begin_their_loader_get_another_batch_each_time() -> None:
+    text = script("i", "range(9)", "x = next(iter(first))")
+    after = fixed("DF402", fixed("DF401", text))
+    assert "first.sampler.set_epoch(first.sampler.epoch + 1)\n        x = next(iter(" in after
 
 
 KIND = """
@@ -87,3 +125,24 @@ def test_the_kind_of_sampler_may_be_chosen_first(
     assert [code for code in ("DF401", "DF402") if found(code, text)] == codes
     if codes == ["DF402"]:
         assert "if isinstance(loader.sampler, DistributedSampler):" in fixed("DF402", text)
+
+
+FILES = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+for epoch in range(3):
+    for part in range(2):
+        data = read(part)
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        for x in loader:
+            model(x).sum().backward()
+            optimizer.step()
+"""
+
+
+def test_a_loader_of_each_file_has_another_order_in_each_epoch() -> None:
+    assert "loader.sampler.set_epoch(epoch + part)" in fixed("DF402", FILES)
+    alone = FILES.replace("for part in range(2):", "for part in parts:")
+    assert "loader.sampler.set_epoch(epoch)" in fixed("DF402", alone)

@@ -1,11 +1,11 @@
-"""DF604: ranks that have met may read what rank 0 saved; DF101: arguments that know the rank."""
+"""DF602, DF604: where ranks meet before they read what rank 0 saved; DF101: arguments."""
 
 from __future__ import annotations
 
 import textwrap
 
 import pytest
-from cases import found
+from cases import fixed, found
 
 READ = """
 import torch
@@ -50,6 +50,67 @@ NO_MEETINGS = {
 def test_ranks_that_may_not_have_met_may_read_too_early(meet: str, head: str) -> None:
     (finding,) = found("DF604", READ.format(meet=meet, head=head))
     assert "rank 0 may still be writing" in finding.because
+
+
+TESTED = """
+import argparse
+import json
+import os
+import torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--try_all", action="store_true")
+args = parser.parse_args()
+torch.distributed.init_process_group("gloo")
+def save(path, scores):
+    if torch.distributed.get_rank() == 0:
+        torch.save(scores, path)
+def test(scores):
+    path = os.path.join("out", "scores.bin")
+    {write}
+    return {read}
+if args.try_all:
+    test([])
+{last}
+"""
+EARLY = {
+    "DF604": ("save(path, scores)", "torch.load(path, map_location='cpu')"),
+    "DF602": ("json.dump(scores, open(path, 'w'))", "sum(1 for _ in open(path))"),
+}
+
+
+@pytest.mark.parametrize(("code", "parts"), EARLY.items())
+def test_no_barrier_stands_where_rank_0_comes_alone_too(code: str, parts: tuple[str, str]) -> None:
+    def barriers(last: str) -> list[bool]:
+        write, read = parts
+        findings = found(code, TESTED.format(write=write, read=read, last=last))
+        return ["barrier" in str(each.edits) for each in findings]
+
+    assert barriers("test([])") == [True]
+    assert barriers("if torch.distributed.get_rank() == 0:\n    test([])") == [False]
+
+
+GROUP_TEST = "torch.distributed.is_initialized()"
+MADE = """
+import json
+import os
+import torch
+torch.distributed.init_process_group("gloo")
+def words(path, texts):
+    if not os.path.exists(path):
+        texts = sorted(texts)
+        {write}
+    {end}
+words("words.txt", [])
+"""
+
+
+def test_ranks_wait_behind_the_test_for_the_file_that_one_makes() -> None:
+    write = "json.dump(texts, open(path, 'w'))"
+    after = fixed("DF602", MADE.format(write=write, end="return open(path).read()"))
+    assert f"        if is_main_process():\n            {write}\n" in after
+    assert f"    if {GROUP_TEST}:\n        torch.distributed.barrier()" in after
+    assert found("DF602", after) == []
+    assert "barrier" not in fixed("DF602", MADE.format(write=write, end="return texts"))
 
 
 PARSED = """

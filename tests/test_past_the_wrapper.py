@@ -74,6 +74,7 @@ NOOP = [
     ("gradients that are averaged by hand", script("model.module.scores(x).sum()").replace(
         "        optimizer.step", "        for p in model.parameters():\n"
         "            torch.distributed.all_reduce(p.grad)\n        optimizer.step")),
+    ("the inner model beside the wrapper", script("model(x).sum() + model.module(x).sum()")),
     ("a model with a module of its own", script("model.module.scores(x).sum()").replace(
         "self.bound = 3", "self.module = nn.Linear(8, 8)")),
 ]  # fmt: skip
@@ -87,6 +88,8 @@ def test_a_step_through_the_wrapper_is_left_alone(text: str) -> None:
 TOLD = [
     ("a method, and never the wrapper", "model.module.scores(x).sum()", "0", "never"),
     ("a part, and never the wrapper", "model.module.body(x).sum()", "0", "never"),
+    ("the model itself", "model.module(x).sum()", "0", "never"),
+    ("a method by its name", "getattr(model.module, args.entry)(x).sum()", "0", "never"),
     ("taken out by a function", "bare(model).scores(x).sum()", "0", "never"),
     ("taken out on the spot", 'getattr(model, "module", model).scores(x).sum()', "0", "never"),
     ("in a function below", "loss_of(model, x)", "net.module.scores(x).sum()", "never"),
@@ -108,3 +111,12 @@ def test_a_step_past_the_wrapper_is_told(loss: str, inner: str, said: str, wrap:
     (finding,) = told
     assert not finding.edits
     assert finding.because.endswith(SAID[said])
+
+
+def test_the_loss_tells_what_is_trained_where_no_optimizer_does() -> None:
+    inner = "inner = model.module if hasattr(model, 'module') else model\n        loss = {}"
+    text = script("X").replace("loss = X", inner.format("inner(x).sum() if args.model else 0"))
+    text = text.replace("model.parameters()", "weights_of([model])")
+    (finding,) = found("DF305", text)
+    assert finding.because.endswith(SAID["never"])
+    assert found("DF305", text.replace("loss.backward()", "other(x).backward()")) == []

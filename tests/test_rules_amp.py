@@ -288,6 +288,18 @@ def test_what_is_clipped_may_have_a_name() -> None:
     assert fixed("DF801", elsewhere) == elsewhere
 
 
+def test_a_test_around_clipping_stays_around_it() -> None:
+    clip = "torch.nn.utils.clip_grad_norm_(amp.master_params(optimizer), args.max_norm)"
+    (margin,) = {line.partition("torch")[0] for line in SCRIPT.split("\n") if clip in line}
+    tested = SCRIPT.replace(clip, f"if args.max_norm > 0:\n{margin}    {clip}")
+    plain = (
+        "                    torch.nn.utils.clip_grad_norm_(model.parameters(), args.max_norm)\n"
+    )
+    before, after = fixed("DF801", SCRIPT).rsplit(plain, 1)
+    kept = f"                    if args.max_norm > 0:\n    {plain}"
+    assert fixed("DF801", tested) == before + kept + after
+
+
 @pytest.mark.parametrize(
     "line",
     [

@@ -43,6 +43,11 @@ FIX = [
         f"d = ({TEXT} f'cuda:{{args.gpu}}') if has else 'cpu'"),
     ("d = i == n and 'cuda:' + str(n) != c", f"d = i == n and ({TEXT} 'cuda:' + str(n)) != c"),
     ("d = 'cuda:{}'.format(n)", f"d = {TEXT} 'cuda:{{}}'.format(n)"),
+    ("n = torch.cuda.device_count()\npart.to(i % n)",
+        f"n = torch.cuda.device_count()\npart.to({NUMBER} i % n)"),
+    ("x.cards = [i % max(1, torch.cuda.device_count()) for i in parts]\npart.to(x.cards[i])",
+        f"x.cards = [{NUMBER} i % max(1, torch.cuda.device_count()) for i in parts]\n"
+        "part.to(x.cards[i])"),
 ]  # fmt: skip
 
 
@@ -63,6 +68,10 @@ def test_the_launchers_card_is_taken_where_there_is_a_launcher(line: str, new: s
         "x = x.to(batch[0])",
         "print('cuda:%d' % n)",
         "x = x.cuda()",
+        "n = torch.cuda.device_count()\nassert size % n == 0\nx.to(size)",
+        "n = torch.cuda.device_count()\nrest = size % n\nx = x[rest]",
+        "n = len(parts)\nplace = i % n\nx.to(place)",
+        "n = torch.cuda.device_count()\ncard = rank % n\nx.to(card)",
     ],
 )
 def test_what_names_no_card_of_one_process_is_left_alone(line: str) -> None:

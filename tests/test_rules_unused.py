@@ -41,7 +41,18 @@ for ids in batches:
     model(ids)[0].sum().backward()
 """
 
+TASKS = (
+    MODEL.replace("self.second = nn.Linear(4, 4)", "self.heads = nn.ModuleList(heads)")
+    .replace("forward(self, x)", "forward(self, x, task)")
+    .replace("return self.first(x)", "return self.heads[task](self.first(x))")
+    .replace("model(batch)", "model(batch, choose())")
+)
+EACH = "return sum(head(self.first(x)) for head in self.heads)"
+
 NOOP = [
+    ("each head is called", TASKS.replace("return self.heads[task](self.first(x))", EACH)),
+    ("always the same head", TASKS.replace("self.heads[task]", "self.heads[0]")),
+    ("numbers and not layers", TASKS.replace("nn.ModuleList(heads)", "list(heads)")),
     ("every layer is called", MODEL.replace("self.first(x)", "self.second(self.first(x))")),
     ("it is looked for", MODEL.replace("DDP(model)", "DDP(model, find_unused_parameters=True)")),
     ("the graph is static", MODEL.replace("DDP(model)", "DDP(model, static_graph=True)")),
@@ -56,6 +67,18 @@ NOOP = [
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
 def test_models_whose_unused_parameters_do_no_harm_are_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF302", text)] == []
+
+
+def test_unused_parameters_are_looked_for_where_a_step_takes_one_head_of_several() -> None:
+    (finding,) = found("DF302", TASKS)
+    assert finding.severity is Severity.DEGRADED
+    assert finding.because == "Model.forward calls self.heads[task] alone, and not the others"
+    assert "DDP(model, find_unused_parameters=True)" in fixed("DF302", TASKS)
+    step = "        model(batch, choose()).sum().backward()\n"
+    assert step in TASKS
+    loss = "        loss = (model(batch, 0) + model(batch, choose())).sum()\n"
+    several = TASKS.replace(step, f"        model.zero_grad()\n{loss}        loss.backward()\n")
+    assert found("DF302", several)[0].edits == ()  # and no graph is like the first
 
 
 def test_unused_parameters_are_looked_for_where_a_layer_is_never_called() -> None:

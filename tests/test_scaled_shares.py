@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from cases import fixed
+from cases import fixed, found
 
 SCRIPT = """\
 import torch
@@ -32,3 +32,29 @@ def test_the_quotient_is_the_share(back: str) -> None:
 def test_another_quotient_stays() -> None:
     text = SCRIPT.format(back="scaler.scale(other).backward()")
     assert "    loss = outputs[0] / args.accumulation\n" in fixed("DF703", fixed("DF703", text))
+
+
+def test_what_is_added_to_the_loss_has_its_share_too() -> None:
+    added = "loss += 2 * other / args.accumulation\n    total += other / args.accumulation"
+    text = fixed("DF703", fixed("DF703", SCRIPT.format(back=f"{added}\n    loss.backward()")))
+    assert "    loss += (2 * other) * loss_share(step, loader, args.accumulation)\n" in text
+    assert "    total += other / args.accumulation\n" in text
+
+
+TEST = "if (step + 1) % args.accumulation == 0:"
+COUNTED = "if {} % args.accumulation == 0 or step == len(loader) - 1:"
+
+
+@pytest.mark.parametrize(
+    ("count", "counter", "shares"),
+    [
+        ("global_step += 1", "global_step", False),
+        ("number = step + 1", "number", True),
+        ("pass", "(step + 1)", True),
+    ],
+)
+def test_a_count_over_epochs_tells_no_share(count: str, counter: str, shares: bool) -> None:
+    text = SCRIPT.format(back=f"loss.backward()\n    {count}")
+    text = text.replace(TEST, COUNTED.format(counter))
+    assert ("loss_share(step" in fixed("DF703", text)) is shares
+    assert found("DF703", text)

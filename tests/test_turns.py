@@ -101,13 +101,18 @@ def repaired(folder: Path, text: str) -> str:
           "target": "inputs", "source": "batches(x, size)",
           "batch": "labels = inputs.sum(1, keepdim=True)"},
          "+    draw_alike()\n+    for inputs in share_of_batches(batches(x, size)):\n"),
+        ({"shuffle": "pass", "source": "batches(x, size)", "target": "inputs",
+          "batch": "inputs = [row.float() for row in inputs]; inputs = torch.stack(inputs); "
+                   "labels = inputs.sum(1, keepdim=True)"},
+         "+    for inputs in share_of_batches(batches(x, size)):\n"),
         ({"shuffle": "order = range(32)", "source": "starts",
           "before": "seen = []; starts = range(0, 32, size)\n"
                     "optimizer = planned(optimizer, t_total=3 * len(starts))"},
          "+optimizer = planned(optimizer, t_total=3 * -(-len(starts) // (torch.distributed."
          "get_world_size() if torch.distributed.is_initialized() else 1)))\n"),
     ],
-    ids=["slices", "enumerated", "numbers", "permutation", "shuffled list", "generator", "planned"],
+    ids=["slices", "enumerated", "numbers", "permutation", "shuffled list", "generator",
+         "moved batch", "planned"],
 )  # fmt: skip
 def test_ranks_take_turns(tmp_path: Path, parts: dict[str, str], wanted: str) -> None:
     text = script(**parts)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from ..source.module import Module
 from ..source.tree import below, bound_names, names_within, position, same_code, within
-from .batch_taint import NotDealtError, Tainted, names_in, spread
+from .batch_taint import NotDealtError
+from .name_flow import Tainted, names_in, spread
 from .own_decisions import refuse_own_decisions
 from .program import Program
 from .train_loops import TrainLoop

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Collection
 
 from ..source.tree import bound_names, within
-from .batch_taint import names_in
+from .name_flow import names_in
 from .train_loops import TrainLoop
 
 # Methods that keep how many examples there are.

@@ -27,14 +27,9 @@ from .batch_numbers import (
     refuse_numbers_elsewhere,
 )
 from .batch_origins import refuse_unknown_origin
-from .batch_taint import (
-    NotDealtError,
-    Tainted,
-    names_in,
-    refuse_turns_that_part,
-    spread,
-)
+from .batch_taint import NotDealtError, refuse_turns_that_part
 from .carried_state import refuse_carried
+from .name_flow import Tainted, names_in, spread
 from .program import Program
 from .random_draws import draws_below
 from .train_loops import TrainLoop, is_backward

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 from ..source.module import Module
 from ..source.tree import below, bound_names, is_within, names_within, position, within
-from .batch_taint import NotDealtError, Tainted, names_in, spread
+from .batch_taint import NotDealtError
+from .name_flow import Tainted, names_in, spread
 from .program import Program
 from .train_loops import TrainLoop
 
@@ -19,7 +20,10 @@ def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
     for call in loop.backwards:
         if isinstance(call.func, ast.Attribute):
             losses |= names_in(call.func.value)
+    own = bound_names(loop.steps.target) if isinstance(loop.steps, ast.For) else set[str]()
     for name, line in carried_names(body, taint):
+        if name in own:
+            continue  # batch = [each.cuda() for each in batch]
         if spread(module, body, {name}).names & losses:
             raise NotDealtError(
                 f"they follow each other: line {line} goes on with the {name} of the batch before"

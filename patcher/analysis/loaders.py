@@ -15,6 +15,7 @@ from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import Function, argument, everywhere, parameters, position, within
 from .call_graph import CallGraph
+from .call_options import values_in_options
 from .dictionaries import item_of, key_that_trains, values_of
 from .frameworks import RANK_SAMPLERS
 from .iterated_attributes import iterated_attributes
@@ -255,7 +256,10 @@ def loader_from_call(module: Module, call: ast.Call) -> Loader:
     """Describe the loader that ``DataLoader(…)`` constructs."""
     stmt = module.statement(call)
     target = stmt.targets[0] if isinstance(stmt, ast.Assign) and stmt.value is call else None
-    sampler, drop = argument(call, 3, "sampler"), argument(call, 8, "drop_last")
+    sampler, size = argument(call, 3, "sampler"), argument(call, 1, "batch_size")
+    drop = argument(call, 8, "drop_last")
+    sizes = [size] if size is not None else values_in_options(module, call, "batch_size")
+    drops = [drop] if drop is not None else values_in_options(module, call, "drop_last")
     return Loader(
         module,
         module.text(target) if isinstance(target, ast.Name | ast.Attribute) else "",
@@ -263,13 +267,19 @@ def loader_from_call(module: Module, call: ast.Call) -> Loader:
         call,
         argument(call, 0, "dataset"),
         _samplers_in_options(module, call) if sampler is None else _samplers(module, sampler),
-        argument(call, 1, "batch_size"),
-        isinstance(drop, ast.Constant) and drop.value is True,
+        sizes[0] if len(sizes) == 1 else None,
+        bool(drops) and all(isinstance(d, ast.Constant) and d.value is True for d in drops),
     )
 
 
 def _samplers_in_options(module: Module, call: ast.Call) -> tuple[ast.expr, ...]:
-    """The DistributedSamplers of ``**{**options, "sampler": DistributedSampler(data)}``."""
+    """What ``**options`` has for a sampler, also in a dictionary that is made for the call.
+
+    Such as ``**{**options, "sampler": DistributedSampler(data)}``.
+    """
+    values = values_in_options(module, call, "sampler")
+    if values:
+        return tuple(each for value in values for each in _samplers(module, value))
     return tuple(
         each
         for word in call.keywords

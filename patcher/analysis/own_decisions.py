@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, everywhere, within
-from .batch_taint import NotDealtError, apart, names_in, roots
+from .batch_taint import NotDealtError, apart
+from .name_flow import names_in, roots
 from .program import Program
 
 MAX_CALLERS = 3

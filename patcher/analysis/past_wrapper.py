@@ -9,10 +9,19 @@ import ast
 from collections.abc import Collection, Iterator
 
 from ..source.module import Module
-from ..source.tree import Function, everywhere, keyword, parameters, within
+from ..source.tree import (
+    Function,
+    bound_names,
+    everywhere,
+    is_inside,
+    keyword,
+    parameters,
+    within,
+)
 from .call_graph import Callee
 from .evaluations import is_eval_mode
 from .evaluations import is_gradless as is_gradless_function
+from .name_flow import names_in, spread
 from .objects import ClassOf, classes_above, method_of
 from .passed_arguments import argument_for_parameter
 from .program import Program
@@ -36,11 +45,13 @@ def steps_past_wrapper(program: Program) -> Iterator[tuple[Module, ast.Call, str
         if isinstance(stmt, ast.Assign)
         for target in stmt.targets
     }
-    trained = wraps.keys() & set(map(last_part, trained_models(program)))
-    for loop in program.train_loops if trained else ():
+    trained = set(map(last_part, trained_models(program)))
+    for loop in program.train_loops if wraps else ():
         if not takes_steps(loop) or not program.is_live(loop.module, loop.steps):
             continue
-        for module, call, name in calls_past_wrapper(program, loop, trained):
+        for module, call, name in calls_past_wrapper(program, loop, wraps):
+            if name not in trained and (trained or not makes_loss_of(loop, module, call)):
+                continue  # where nothing tells what is trained, the loss does
             because = f"{module.text(call.func)}() goes past the wrapper"
             if not may_call_wrapper(program, loop, name):
                 because += ", and no step calls that: ranks do not average their gradients"
@@ -56,6 +67,15 @@ def steps_past_wrapper(program: Program) -> Iterator[tuple[Module, ast.Call, str
             yield module, call, because
 
 
+def makes_loss_of(loop: TrainLoop, module: Module, call: ast.Call) -> bool:
+    """Whether what goes back in a step gets something of a call in it."""
+    if module is not loop.module or not is_inside(call, loop.steps):
+        return False
+    losses = set().union(*map(names_in, loop.backwards))
+    results = bound_names(module.statement(call))
+    return bool(spread(module, loop.steps.body, results).names & losses)
+
+
 def is_set(call: ast.Call, option: str) -> bool:
     """Whether a call passes True for an option."""
     word = keyword(call, option)
@@ -67,16 +87,31 @@ def calls_past_wrapper(
 ) -> Iterator[tuple[Module, ast.Call, str]]:
     """Calls in a step that may compute its loss past a wrapper, each with the model's name."""
     for module, body in bodies_of_steps(program, loop, evaluates):
-        for use in within(body, ast.Attribute):
-            if use.attr in WRAPPER_HAS - {"forward"} or use.attr in GRADLESS_METHODS:
-                continue
-            model = inner_model(program, module, use.value)
-            call = call_of(module, use) if model is not None else None
-            if model is None or call is None or is_gradless(module, call):
+        used: list[tuple[ast.expr, ast.Call]] = [
+            (use.value, call)
+            for use in within(body, ast.Attribute)
+            if use.attr not in WRAPPER_HAS - {"forward"} and use.attr not in GRADLESS_METHODS
+            for call in [call_of(module, use)]
+            if call is not None
+        ]
+        used += [(part, call) for call in within(body, ast.Call) for part in called_itself(call)]
+        for part, call in used:
+            model = inner_model(program, module, part)
+            if model is None or is_gradless(module, call):
                 continue
             names = {last_part(name) for name in names_given(program, module, model)}
             for name in sorted(names & {*wrapped}):
                 yield module, call, name
+
+
+def called_itself(call: ast.Call) -> Iterator[ast.expr]:
+    """``inner`` of ``inner(x)`` and of ``getattr(inner, method)(x)``."""
+    match call.func:
+        case ast.Call(func=ast.Name(id="getattr"), args=[inner, method, *_]):
+            if not (isinstance(method, ast.Constant) and method.value in GRADLESS_METHODS):
+                yield inner
+        case ast.Name() | ast.Attribute(attr="module"):
+            yield call.func
 
 
 def evaluates(module: Module, function: Function) -> bool:
@@ -130,6 +165,8 @@ def may_be_called(program: Program, module: Module, use: ast.expr) -> bool:
     up = module.parents[use]
     if isinstance(up, ast.Attribute):
         return up.attr == "forward"
+    if isinstance(up, ast.Compare | ast.FormattedValue) or getattr(up, "test", None) is use:
+        return False  # such as of an option, args.model
     if isinstance(up, ast.IfExp):
         return inner_model(program, module, up) is None
     call = module.parents[up] if isinstance(up, ast.keyword) else up

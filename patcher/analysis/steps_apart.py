@@ -11,7 +11,8 @@ import ast
 from ..source.module import Module
 from ..source.tree import Function, bound_names, everywhere, parameters, within
 from .batch_sizes import names_beside, sizes_in
-from .batch_taint import TOGETHER, NotDealtError, apart, is_made_together, names_in, spread
+from .batch_taint import TOGETHER, NotDealtError, apart, is_made_together
+from .name_flow import names_in, spread
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .train_loops import TrainLoop

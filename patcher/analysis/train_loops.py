@@ -14,6 +14,7 @@ from .call_graph import CallGraph
 from .conditions import plain_test
 from .frameworks import OPTIMIZERS
 from .loaders import SOURCE_NAMES, Loader, NextLoader, loader_of, next_loaders, trace_loader
+from .name_flow import names_in, spread
 from .objects import class_of
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
@@ -305,7 +306,7 @@ def _train_loop(
         name,
         start,
         in_else,
-        tuple(drawn_beside(module, loop, loader, drawn)),
+        tuple(drawn_beside(module, loop, loader, drawn, backwards)),
     )
 
 
@@ -325,15 +326,26 @@ def drawn_beside(
     loop: ast.For | ast.While,
     loader: Loader | None,
     drawn: list[NextLoader],
+    backwards: list[ast.Call],
 ) -> Iterator[Loader]:
-    """The other loaders of which each step takes a batch, and not only some to look at."""
+    """The other loaders of which steps take a batch to train with, and not only to look at.
+
+    One that is taken under a test, such as of an option, is trained with if a loss gets something
+    of it.
+    """
     seen = {each.call for each in (loader, *loader.others)} if loader else set()
+    losses = set().union(*map(names_in, backwards))
     for call, other in drawn:
         around = module.ancestors(call)
         inside = around[: around.index(loop)]
-        if other.call not in seen and not any(isinstance(up, ast.If | ast.With) for up in inside):
-            seen.add(other.call)
-            yield other
+        if other.call in seen:
+            continue
+        if any(isinstance(up, ast.If | ast.With) for up in inside):
+            batch = bound_names(module.statement(call))
+            if not spread(module, loop.body, batch).names & losses:
+                continue
+        seen.add(other.call)
+        yield other
 
 
 def _step_number(module: Module, loop: ast.For | ast.While) -> tuple[str, int]:

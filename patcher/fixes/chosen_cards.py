@@ -155,6 +155,66 @@ def is_plain(value: ast.expr) -> bool:
     )
 
 
+def cards_in_turns(program: Program, module: Module) -> Iterator[ast.BinOp]:
+    """``i % n_gpu`` where it is a card's number, itself or in a list: a rank counts one card."""
+    for node in module.nodes(ast.BinOp):
+        if (
+            isinstance(node.op, ast.Mod)
+            and counts_cards(program, module, node.right)
+            and "rank" not in module.text(node).lower()
+            and is_moved_to(module, node)
+        ):
+            yield node
+
+
+def counts_cards(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether a number is, or may be, torch's count of cards; also ``max(1, n_gpu)``."""
+    values = [*everywhere(node, ast.Call)]
+    for name in everywhere(node, ast.Name):
+        values += [v for v in module.alternatives(name, name) if isinstance(v, ast.Call)]
+    counted = [(module, value) for value in values] + [
+        (where, value)
+        for attribute in everywhere(node, ast.Attribute)
+        for where in program.modules
+        for value in where.attribute_values.get(attribute.attr, ())
+        if isinstance(value, ast.Call)
+    ]
+    return any(where.dotted(each.func) == "torch.cuda.device_count" for where, each in counted)
+
+
+def is_moved_to(module: Module, node: ast.expr) -> bool:
+    """Whether tensors or models are moved to what a number, or a list with it, stands for."""
+    child: ast.AST = node
+    for up in module.ancestors(node):
+        if isinstance(up, ast.Call):
+            return is_move(module, up) and child is not up.func
+        if isinstance(up, ast.Assign):
+            names = [
+                t.id if isinstance(t, ast.Name) else getattr(t, "attr", "") for t in up.targets
+            ]
+            return any(
+                module.last_name(part) in names
+                for call in module.calls_to("to", "cuda", "device")
+                if is_move(module, call)
+                for argument in (*call.args, *(word.value for word in call.keywords))
+                for part in (*everywhere(argument, ast.Name), *everywhere(argument, ast.Attribute))
+            )
+        if not isinstance(up, ast.ListComp | ast.GeneratorExp | ast.List | ast.Tuple):
+            return False
+        child = up
+    return False
+
+
+def is_move(module: Module, call: ast.Call) -> bool:
+    """``x.to(card)``, ``x.cuda(card)`` and ``torch.device("cuda", card)``."""
+    is_device = module.last_name(call.func) == "device"
+    return isinstance(call.func, ast.Attribute) and (
+        module.dotted(call.func) == "torch.device"
+        if is_device
+        else call.func.attr in ("to", "cuda")
+    )
+
+
 def is_card_key(node: ast.expr) -> bool:
     """``params["GPU"]``."""
     key = node.slice if isinstance(node, ast.Subscript) else None

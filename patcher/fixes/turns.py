@@ -7,9 +7,10 @@ import ast
 from ..analysis.batch_counts import horizons_of_all, refuse_other_plans, sums_of_all
 from ..analysis.batch_origins import refuse_order_of_sets
 from ..analysis.batch_sources import batch_source
-from ..analysis.batch_taint import NotDealtError, spread
+from ..analysis.batch_taint import NotDealtError
 from ..analysis.before_group import runs_before_group
 from ..analysis.dealing import TURNS
+from ..analysis.name_flow import spread
 from ..analysis.program import Program
 from ..analysis.random_draws import draws_of, is_seeded
 from ..analysis.summed_losses import refuse_summed_losses

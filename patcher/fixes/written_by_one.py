@@ -90,6 +90,41 @@ def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool
     )
 
 
+def test_for_missing(module: Module, stmt: ast.stmt, path: ast.expr | None) -> ast.If | None:
+    """The test that asks for a file around what writes it; None where nothing behind uses it.
+
+    ``if not os.path.exists(path): write(path)``, and ``read(path)`` after it.
+    """
+    function = module.function(stmt)
+    asking = [
+        up
+        for up in module.ancestors(stmt)
+        if isinstance(up, ast.If) and module.function(up) is function and asks_for(module, up, path)
+    ]
+    if path is None or not asking:
+        return None
+    outermost = asking[-1]
+    written = [use.path for use in file_uses(module) if use.what == "write"]
+    is_used = any(
+        same_code(node, path)
+        and not any(node is target for target in written)
+        and module.definition(node, node) is module.definition(path, path)
+        for node in within(module.scope_statements(stmt), type(path))
+        if precedes(outermost, node) and not is_inside(node, outermost)
+    )
+    return outermost if is_used else None
+
+
+def asks_for(module: Module, test: ast.If, path: ast.expr | None) -> bool:
+    """Whether a test asks whether there is a file: ``os.path.exists(path)``, ``path.exists()``."""
+    return path is not None and any(
+        same_code(asked, path)
+        for call in everywhere(test.test, ast.Call)
+        if module.last_name(call.func) in LOOKS
+        for asked in (*call.args, getattr(call.func, "value", None))
+    )
+
+
 def statements_behind(module: Module, stmt: ast.stmt) -> list[ast.stmt]:
     """What follows a statement in its block, and the blocks of ``with`` around it."""
     found: list[ast.stmt] = []
@@ -109,7 +144,7 @@ def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     the same on every rank.
     """
     training = [loop for train in program.train_loops for loop in (train.steps, train.epochs)]
-    if asks_for_files(module, stmt) or runs_after_error(program, module, stmt):
+    if asks_for_files(module, stmt) or runs_for_some_alone(program, module, stmt):
         return False
     function = module.function(stmt)
     if module is not program.script and function is not None and is_uncalled(program, function):
@@ -126,14 +161,20 @@ def is_uncalled(program: Program, function: Function) -> bool:
     return not program.callers(function) and not program.possible_callers(function)
 
 
-def runs_after_error(program: Program, module: Module, stmt: ast.stmt) -> bool:
-    """Whether a handler of exceptions may come to ``stmt``, also by calls: one rank alone then."""
+def runs_for_some_alone(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether some ranks may come to ``stmt`` without the others, also by one of its calls.
+
+    In a handler of exceptions, or by a call that a test leaves to some, such as a last evaluation
+    on rank 0.
+    """
     pending: list[tuple[Module, ast.AST]] = [(module, stmt)]
     seen: set[Function] = set()
     while pending:
         where, node = pending.pop()
         function = where.function(node)
         if any(isinstance(up, ast.ExceptHandler) for up in where.ancestors(node)):
+            return True
+        if len(roles_reaching(program, where, node) & RANKS) == 1:
             return True
         if function is not None and function not in seen:
             seen.add(function)

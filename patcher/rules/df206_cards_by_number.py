@@ -1,8 +1,8 @@
 """A card is chosen by its number, for all ranks.
 
-What         torch.cuda.set_device, CUDA_VISIBLE_DEVICES, .cuda(0), .to(gpu_ids[0]) or a device
-             "cuda:%d" % n, or an option such as --device cuda:0, in a script for one process that
-             ranks now run.
+What         torch.cuda.set_device, CUDA_VISIBLE_DEVICES, .cuda(0), .to(gpu_ids[0]), .to(i % n_gpu)
+             or a device "cuda:%d" % n, or an option such as --device cuda:0, in a script for one
+             process that ranks now run.
 At run time  All ranks get the same card: NCCL ends with "Duplicate GPU detected", or the model is
              on another card than the batch; where one card is visible, rank 1 finds none.
 Example      os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
@@ -22,6 +22,7 @@ from ..fixes.chosen_cards import (
     CARD,
     NOT_IN_LAUNCH,
     card_options,
+    cards_in_turns,
     is_card_key,
     is_of_card_option,
     sets_visible_cards,
@@ -49,7 +50,7 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from choices(program, module)
         yield from reads_of_visible_cards(program, module)
         seen: set[ast.expr] = set()
-        for value, code in [*moves(module), *device_texts(module)]:
+        for value, code in [*moves(module), *device_texts(module), *turns(program, module)]:
             if is_of_card_option(program, module, value):
                 continue
             if gets_card_below(module, module.statement(value)):
@@ -181,6 +182,12 @@ def device_texts(module: Module) -> Iterator[tuple[ast.expr, str]]:
         is_told = isinstance(above, ast.Call) and module.last_name(above.func) in TOLD
         if whole is not None and not is_told:
             yield whole, enclosed(module, whole, ranks)
+
+
+def turns(program: Program, module: Module) -> Iterator[tuple[ast.expr, str]]:
+    """Numbers by which parts of a model take the cards in turns: ``i % n_gpu``."""
+    for node in cards_in_turns(program, module):
+        yield node, enclosed(module, node, "int(os.environ['LOCAL_RANK'])")
 
 
 def enclosed(module: Module, node: ast.expr, ranks: str) -> str:

@@ -1,8 +1,9 @@
 """DistributedDataParallel waits for gradients that never come.
 
 What         The model is wrapped without find_unused_parameters, and has parameters that no loss
-             depends on: a layer that forward never calls, or the pooler of a BertModel or
-             RobertaModel of which the first output alone is read.
+             depends on: a layer that forward never calls, one of a list of which forward takes
+             one by an argument (a head for each task), or the pooler of a BertModel or RobertaModel
+             of which the first output alone is read.
 At run time  RuntimeError in the second step: expected to have finished reduction in the prior
              iteration.
 Example      torch.nn.parallel.DistributedDataParallel(model, device_ids=[args.local_rank])
@@ -14,13 +15,24 @@ Source       torch.nn.parallel.DistributedDataParallel (find_unused_parameters)
 
 import ast
 from collections.abc import Iterator
+from typing import TypeGuard
 
 from ..analysis.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unused_parameters_option
 from ..source.module import Module
-from ..source.tree import argument, keyword, last_argument, within
+from ..source.tree import (
+    Function,
+    argument,
+    bound_names,
+    everywhere,
+    keyword,
+    last_argument,
+    parameters,
+    same_code,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF302", Severity.ERROR, Safety.SAFE
 
@@ -45,18 +57,20 @@ def findings(program: Program) -> Iterator[Finding]:
     ]
     if not wraps:
         return
-    severity = None
+    severity, option = None, unused_parameters_option(program)
     because = uncalled_layer(program)
+    if not because and (because := chosen_layer(program)):
+        severity = Severity.DEGRADED  # it may be the same one in each step
+        option = option if option == "find_unused_parameters" else ""  # no step is like the first
     if not because:
         severity, because = Severity.DEGRADED, unread_pooler(program)
     if not because:
         return
-    option = unused_parameters_option(program)
     for module, call in wraps:
         last = last_argument(call)
         if last is not None:
-            edit = Rewrite(last, f", {option}=True", after=True)
-            yield Finding(module, call, because, (edit,), severity=severity)
+            edits = (Rewrite(last, f", {option}=True", after=True),) if option else ()
+            yield Finding(module, call, because, edits, severity=severity)
 
 
 def uncalled_layer(program: Program) -> str:
@@ -79,6 +93,59 @@ def uncalled_layer(program: Program) -> str:
                 ):
                     return f"{owner.name}.{name} is made and never called"
     return ""
+
+
+def chosen_layer(program: Program) -> str:
+    """Evidence for a list of layers of which an argument of forward tells one, or ``""``."""
+    for module in program.modules:
+        for owner in module.nodes(ast.ClassDef):
+            forward = next((f for f in owner.body if is_forward(f)), None)
+            if forward is None or not is_constructed(program, owner):
+                continue
+            for node in within(forward.body, ast.Subscript):
+                key = node.slice
+                if (
+                    isinstance(key, ast.Name)
+                    and key.id in parameters(forward)
+                    and key.id not in bound_names(forward.body)
+                    and is_list_of_layers(module, owner, node.value)
+                    and not is_gone_over(owner, node.value)
+                ):
+                    text = module.text(node)
+                    return f"{owner.name}.forward calls {text} alone, and not the others"
+    return ""
+
+
+def is_forward(stmt: ast.stmt) -> TypeGuard[ast.FunctionDef]:
+    return isinstance(stmt, ast.FunctionDef) and stmt.name == "forward"
+
+
+def is_constructed(program: Program, owner: ast.ClassDef) -> bool:
+    """Whether the program makes an object of a class, also by ``from_pretrained``."""
+    return bool(program.calls_to(owner.name)) or any(
+        isinstance(call.func, ast.Attribute) and module.last_name(call.func.value) == owner.name
+        for module, call in program.calls_to("from_pretrained")
+    )
+
+
+def is_list_of_layers(module: Module, owner: ast.ClassDef, node: ast.expr) -> bool:
+    """Whether a class makes ``self.x`` a list or a dictionary of layers."""
+    return isinstance(node, ast.Attribute) and any(
+        isinstance(stmt.value, ast.Call)
+        and module.dotted(stmt.value.func) in ("torch.nn.ModuleList", "torch.nn.ModuleDict")
+        and module.text(node) in map(module.text, stmt.targets)
+        for stmt in everywhere(owner, ast.Assign)
+    )
+
+
+def is_gone_over(owner: ast.ClassDef, layers: ast.expr) -> bool:
+    """Whether a method of the class, which does not only construct, goes over all of a list."""
+    methods = [f for f in owner.body if isinstance(f, Function) and f.name != "__init__"]
+    sources = [loop.iter for method in methods for loop in everywhere(method, ast.For)]
+    sources += [each.iter for method in methods for each in everywhere(method, ast.comprehension)]
+    return any(
+        same_code(part, layers) for source in sources for part in everywhere(source, type(layers))
+    )
 
 
 def layer_attributes(module: Module, owner: ast.ClassDef) -> Iterator[str]:

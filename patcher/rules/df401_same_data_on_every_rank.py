@@ -244,6 +244,8 @@ def replace_shuffle(
     data, edits = dataset_by_name(module, loader.call, loader.dataset, DATASET_NAMES)
     dealt = f"DistributedSampler({data})"
     options = [word.value for word in loader.call.keywords if word.arg is None]
+    if options and sampler is None and may_hold(module, "sampler"):
+        return ()  # which would be given twice
     if shuffle is None and any(may_shuffle(module, each) for each in options):
         several = sampler is not None or len(options) > 1
         return (
@@ -276,10 +278,15 @@ def replace_shuffle(
 
 def may_shuffle(module: Module, options: ast.expr) -> bool:
     """Whether ``**options`` of a loader may hold ``shuffle``."""
-    if any(node.value == "shuffle" for node in module.nodes(ast.Constant)):
+    if may_hold(module, "shuffle"):
         return True
     values = module.alternatives(options, options) or [options]
     return not all(isinstance(value, ast.Dict) and all(value.keys) for value in values)
+
+
+def may_hold(module: Module, key: str) -> bool:
+    """Whether a dictionary of the module may have a key."""
+    return any(node.value == key for node in module.nodes(ast.Constant))
 
 
 def shuffle_of_options(

@@ -3,7 +3,8 @@
 What         A DistributedSampler serves several epochs, and nothing calls set_epoch.
 At run time  Epoch 2 repeats the order of epoch 1; nothing warns.
 Example      for epoch in range(epochs): for batch in train_dataloader: …
-Fix          Call set_epoch at the head of the epoch loop.
+Fix          Call set_epoch at the head of the epoch loop; where the steps begin a loader anew, by
+             iter(loader), the next number there, as each beginning deals the same order.
 Fix safety   Safe: only a distributed run has a DistributedSampler.
 Source       torch.utils.data.distributed.DistributedSampler
 """
@@ -13,13 +14,14 @@ from collections.abc import Iterator
 
 from ...record import replace
 from ..analysis.frameworks import RANK_SAMPLERS
+from ..analysis.loaders import Loader, trace_loader
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, argument, bound_names, is_within, parameters
+from ..source.tree import Function, argument, bound_names, is_inside, is_within, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
@@ -44,6 +46,9 @@ def findings(program: Program) -> Iterator[Finding]:
                 severity=Severity.NOTE,
             )
             continue
+        if begun := begun_anew(program, loop):
+            yield from (next_number(loop, call) for call in begun)
+            continue
         loader, place = loop.loader, epoch_loop(program, loop)
         if loader is None or place is None:
             if loader is None and any(each.attributes("set_epoch") for each in program.modules):
@@ -56,9 +61,9 @@ def findings(program: Program) -> Iterator[Finding]:
         module, (epochs, number), name = place
         if not loader.distributed_samplers or calls_set_epoch(module, epochs.body):
             continue
-        kind = loader.module.text(loader.distributed_samplers[0].func)
-        if kind == "DealtSampler" or kind.rpartition(".")[2] not in RANK_SAMPLERS:
-            kind = "DistributedSampler"
+        if loader in beside and is_made_under_test(loader, epochs):
+            continue  # its name may be unbound, and its one iterator has begun
+        kind = kind_of_sampler(loader)
         if not name:
             yield Finding(
                 module,
@@ -68,20 +73,82 @@ def findings(program: Program) -> Iterator[Finding]:
             )
             continue
         sampler = f"{name}.sampler"
-        code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({number})"
         is_made_inside = module is loop.module and name.partition(".")[0] in bound_names(epochs)
+        if is_made_inside:
+            counts = [count for _, count in counting_loops(module, loop.steps)]
+            number = " + ".join(dict.fromkeys(reversed(counts)))
+        code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({number})"
         insert = Insert(loop.steps, code) if is_made_inside else Insert(epochs, code, "first")
-        imports = (
-            ()
-            if kind in module.aliases
-            else (Import("torch.utils.data.distributed", "DistributedSampler"),)
-        )
         yield Finding(
             module,
             epochs,
             f"{name} is shuffled by a {kind} that never learns the epoch",
-            (insert, *imports),
+            (insert, *import_of(module, kind)),
         )
+
+
+def kind_of_sampler(loader: Loader) -> str:
+    """The name of the class that deals a loader's examples to ranks, as its module spells it."""
+    kind = loader.module.text(loader.distributed_samplers[0].func)
+    if kind == "DealtSampler" or kind.rpartition(".")[2] not in RANK_SAMPLERS:
+        return "DistributedSampler"
+    return kind
+
+
+def import_of(module: Module, kind: str) -> tuple[Edit, ...]:
+    """The import that a test for a sampler's class needs."""
+    if kind in module.aliases:
+        return ()
+    return (Import("torch.utils.data.distributed", "DistributedSampler"),)
+
+
+def begun_anew(program: Program, loop: TrainLoop) -> list[ast.Call]:
+    """Calls ``iter(loader)`` that steps come to, or that a test in the epochs lets through.
+
+    None of a loader that the loop itself goes over, once in each epoch.
+    """
+    module, loader = loop.module, loop.loader
+    if loader is None or not loader.distributed_samplers:
+        return []
+    own = (
+        trace_loader(program, module, loop.steps.iter) if isinstance(loop.steps, ast.For) else None
+    )
+    if own is not None and own.is_same(loader):
+        return []
+    around = loop.epochs or loop.steps
+    begun: list[ast.Call] = []
+    for call in within(around.body, ast.Call):
+        tests = [up for up in module.ancestors(call) if isinstance(up, ast.If)]
+        if not is_within(call, loop.steps.body) and not any(is_inside(t, around) for t in tests):
+            continue
+        match call:
+            case ast.Call(func=ast.Name(id="iter"), args=[ast.Name() | ast.Attribute() as source]):
+                found = trace_loader(program, module, source)
+                if found is not None and found.is_same(loader):
+                    begun.append(call)
+    return begun
+
+
+def next_number(loop: TrainLoop, call: ast.Call) -> Finding:
+    """The finding of a loader that begins anew, with an order of its own each time."""
+    module, loader = loop.module, loop.loader
+    assert loader is not None
+    kind, sampler = kind_of_sampler(loader), f"{module.text(call.args[0])}.sampler"
+    code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({sampler}.epoch + 1)"
+    return Finding(
+        module,
+        call,
+        f"a {kind} deals the same order each time that it begins anew",
+        (Insert(module.statement(call), code), *import_of(module, kind)),
+    )
+
+
+def is_made_under_test(loader: Loader, epochs: ast.For) -> bool:
+    """Whether a test above a loop over epochs decides whether there is a loader."""
+    return any(
+        isinstance(up, ast.If) and not is_inside(epochs, up)
+        for up in loader.module.ancestors(loader.call)
+    )
 
 
 def deals_in_order(loop: TrainLoop) -> bool:
@@ -159,15 +226,22 @@ def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, CountingLoop,
 
 def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:
     """The innermost loop around ``node`` in its function that counts, and the name it counts in."""
+    return next(counting_loops(module, node), None)
+
+
+def counting_loops(module: Module, node: ast.AST) -> Iterator[CountingLoop]:
+    """The loops around ``node`` in its function that count, the innermost first.
+
+    One that makes a loader for each of several files stands in one that counts epochs.
+    """
     for up in module.ancestors(node):
         if isinstance(up, Function):
-            return None
+            return
         if not isinstance(up, ast.For) or not is_counting(module, up.iter):
             continue
         target = up.target.elts[0] if isinstance(up.target, ast.Tuple) else up.target
         if isinstance(target, ast.Name):
-            return up, target.id
-    return None
+            yield up, target.id
 
 
 def is_counting(module: Module, source: ast.expr | None) -> bool:

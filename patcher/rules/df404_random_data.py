@@ -8,7 +8,7 @@ At run time  Right only while every rank draws the same: the ranks' shares, and 
 Example      data = random.sample(data, int(len(data) * 0.1))
 Fix          Draw under the same seed on all ranks; let seeds differ only after data is made, if at
              all. Where a script that knew of no ranks seeds nothing, they take rank 0's random
-             numbers as soon as there is a group (draw_alike).
+             numbers as soon as there is a group (draw_alike), unless steps draw their batches.
 Fix safety   Safe where nothing is seeded: a lone process draws as it did. Report only elsewhere:
              the script does not show what its draws and seeds are meant to achieve.
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
@@ -22,7 +22,7 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
-from ..fixes.drawn_apart import knew_no_ranks
+from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
 from ..fixes.turns import ALIKE
 from ..source.module import Module
 from ..source.tree import (
@@ -60,7 +60,7 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     seeds = list(rank_dependent_seeds(program))
     unseeded = [draw for draw in draws if not seeds and not is_seeded(program, *draw)]
-    group = lone_group_of_ours(program) if unseeded else None
+    group = lone_group_of_ours(program) if unseeded and not draws_batches(program) else None
     if group is not None:
         where, made = group
         if drawn_alike_behind(where, made):
@@ -79,6 +79,13 @@ def findings(program: Program) -> Iterator[Finding]:
         else:
             because = f"line {seed.lineno} seeds each rank differently before {name}"
             yield Finding(module, call, because, severity=Severity.DEGRADED)
+
+
+def draws_batches(program: Program) -> bool:
+    """Whether ranks may draw batches of their own for a training: alike they would train alike."""
+    return any(
+        loop.loader is None and may_draw_apart(program, loop) for loop in program.train_loops
+    )
 
 
 def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:

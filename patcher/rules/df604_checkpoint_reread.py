@@ -29,6 +29,7 @@ from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 from ..fixes.rank_0_first import EXISTS
+from ..fixes.written_by_one import runs_for_some_alone
 from ..source.branches import exclusive, heads
 from ..source.module import Module
 from ..source.tree import (
@@ -85,7 +86,7 @@ def findings(program: Program) -> Iterator[Finding]:
         early = {**dict(read_through_calls(program, module)), **early}
         for call, saved in early.items():
             if not any(waits_for_both(module, each, saved, call) for each in early):
-                yield too_early(module, call, saved)
+                yield too_early(program, module, call, saved)
 
 
 def waits_for_both(module: Module, first: ast.Call, saved: ast.Call, call: ast.Call) -> bool:
@@ -128,12 +129,16 @@ def loaded_optimizer(module: Module, load: ast.Call) -> str:
     return ""
 
 
-def too_early(module: Module, call: ast.Call, saved: ast.Call) -> Finding:
+def too_early(program: Program, module: Module, call: ast.Call, saved: ast.Call) -> Finding:
     """A finding of ``call``, which reads what another call of its function saves."""
     place = loop_behind_save(module, module.statement(call), saved)
     place = first_to_look(module, place, saved)
     because = "rank 0 may still be writing it when another rank reads"
-    return Finding(module, call, because, (Insert(place, WAIT),), severity=Severity.ERROR)
+    edits: tuple[Edit, ...] = (Insert(place, WAIT),)
+    if runs_for_some_alone(program, module, place):
+        because += "; a barrier cannot stand there, where a call for some ranks leads too"
+        edits = ()
+    return Finding(module, call, because, edits, severity=Severity.ERROR)
 
 
 def reads_behind_saves(

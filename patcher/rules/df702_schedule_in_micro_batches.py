@@ -230,8 +230,12 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
                 and (is_dataset_length(loop, node.left) or is_count_of_data(loop, node.left))
                 and holds_batch_size(loop, resolve(module, node.right))
             ):
-                if has_world_size(module, stmt.value) or is_divided_later(loop, stmt):
-                    break  # both look far and wide
+                if (
+                    has_world_size(module, stmt.value)
+                    or is_divided_later(loop, stmt)
+                    or counts_listed_cards(module, stmt.value)
+                ):
+                    break  # all look far and wide
                 ranks: tuple[Edit, ...] = (
                     (Insert(stmt, f"{WORLD} = {NUMBER_OF_RANKS}"),) if name == WORLD else ()
                 )
@@ -339,6 +343,24 @@ def has_world_size(module: Module, node: ast.expr) -> bool:
         if isinstance(part, ast.expr)
         for inner in below(resolve(module, part))
         if isinstance(inner, ast.expr)
+    )
+
+
+def counts_listed_cards(module: Module, node: ast.expr) -> bool:
+    """Whether a number in an expression counts a list, ``n_gpu = len(args.cards)``, on ranks too.
+
+    The list may have the cards of all ranks.
+    """
+    counted: list[tuple[str, list[ast.expr]]] = [
+        (name.id, module.alternatives(name, name)) for name in everywhere(node, ast.Name)
+    ]
+    for part in everywhere(node, ast.Attribute):
+        counted.append((part.attr, module.attribute_values.get(part.attr, [])))
+    return any(
+        re.search("gpu|card|device", name, re.I)
+        and values
+        and all(isinstance(v, ast.Call) and module.dotted(v.func) == "len" for v in values)
+        for name, values in counted
     )
 
 

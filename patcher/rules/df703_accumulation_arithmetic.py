@@ -18,6 +18,7 @@ Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the s
 import ast
 from collections.abc import Iterator
 
+from ..analysis.accumulated_losses import counts_on, loss_divisions
 from ..analysis.conditions import asked_value, comparison, plain_test
 from ..analysis.dealing import is_iterable_dataset
 from ..analysis.passed_arguments import argument_for_parameter
@@ -176,6 +177,11 @@ def equal_shares(loop: TrainLoop) -> Iterator[Finding]:
     assert loop.accumulation is not None
     step, accumulation = micro_step_text(loop), loop.module.text(loop.accumulation)
     share = f"loss_share({step}, {loop.loader.name}, {accumulation})"
+    if counter := counts_on(loop):
+        for division in loss_divisions(loop):
+            because = f"steps of fewer micro-batches divide by it too: {counter} counts over epochs"
+            yield Finding(loop.module, division, because)
+        return
     for division in loss_divisions(loop):
         loss = loop.module.text(division.left)
         if isinstance(division.left, ast.BinOp | ast.IfExp):
@@ -538,39 +544,3 @@ def ddp_names(module: Module, function: Function | None) -> set[str]:
         if isinstance(stmt, ast.Assign)
         for target in stmt.targets
     }
-
-
-def loss_divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
-    """``loss / accumulation`` in the loop, where ``backward()`` runs on the quotient."""
-    module = loop.module
-    assert loop.accumulation is not None
-    losses = [call.func.value for call in loop.backwards if isinstance(call.func, ast.Attribute)]
-    losses += [inner for loss in losses for inner in scaled(module, loss)]
-    names = {module.text(loss) for loss in losses}
-    for node in within(loop.steps.body, ast.BinOp):
-        if not isinstance(node.op, ast.Div) or not same_code(node.right, loop.accumulation):
-            continue
-        stmt = module.parents[node]
-        if node in losses:
-            yield node
-        elif isinstance(stmt, ast.Assign) and len(stmt.targets) == 1:
-            target = module.text(stmt.targets[0])
-            if target in names or target == module.text(node.left):
-                yield node
-
-
-def scaled(module: Module, loss: ast.expr) -> list[ast.expr]:
-    """``loss`` of ``scaler.scale(loss)``, and of ``with scale_loss(loss, optimizer) as name``."""
-    if isinstance(loss, ast.Call):
-        return loss.args[:1]
-    return [
-        value
-        for up in module.ancestors(loss)
-        if isinstance(up, ast.With)
-        for item in up.items
-        if item.optional_vars is not None
-        and isinstance(item.context_expr, ast.Call)
-        and module.last_name(item.context_expr.func) == "scale_loss"
-        and module.text(item.optional_vars) == module.text(loss)
-        for value in item.context_expr.args[:1]
-    ]

@@ -42,8 +42,10 @@ from ..source.tree import (
     argument_values,
     bound_names,
     everywhere,
+    is_within,
     mentions,
     precedes,
+    same_code,
 )
 
 CODE, SEVERITY, SAFETY = "DF801", Severity.DEGRADED, Safety.SAFE
@@ -300,6 +302,8 @@ def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
                 if clipped not in (each, getattr(each, "value", None))
             ]
             new_clip = f"{module.text(clip.func)}({', '.join([parameters, *rest])})"
+            if isinstance(stmt, ast.If) and not is_asked_around(module, stmt.test, shape.step):
+                new_clip = f"if {module.text(stmt.test)}:\n        {new_clip}"
             yield Insert(shape.step, f"if {flag}:\n    {unscale}\n    {new_clip}")
     for clip in shape.clips:
         yield Insert(module.statement(clip), unscale)
@@ -313,6 +317,12 @@ def torch_amp_edits(program: Program, shape: ApexLoop) -> Iterator[Edit]:
         if is_apex(stmt) and bound_names(stmt) == {"amp"}:
             yield Replace(stmt, "")
     yield from scaled_step(module, shape.step, shape.optimizer)
+
+
+def is_asked_around(module: Module, test: ast.expr, stmt: ast.stmt) -> bool:
+    """Whether a statement stands under a test already."""
+    around = [up for up in module.ancestors(stmt) if isinstance(up, ast.If)]
+    return any(same_code(up.test, test) and is_within(stmt, up.body) for up in around)
 
 
 def float32_at_o0(program: Program, shape: ApexLoop, flag: str) -> Iterator[Edit]:

@@ -1,0 +1,55 @@
+"""DF401: loaders that get their sampler by ``**options``; DF702: horizons by counts of cards."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data.distributed import DistributedSampler
+torch.distributed.init_process_group('gloo')
+alone = args.local_rank == -1
+sampler = {sampler}
+{options}
+loader = DataLoader(data, **options)
+total = len(data) // args.size // {cards} * 3
+schedule = get_linear_schedule_with_warmup(optimizer, 0, num_training_steps=total)
+for epoch in range(3):
+    {first}
+    for batch in loader:
+        model(batch).backward()
+        optimizer.step()
+        schedule.step()
+"""
+DEALT = "RandomSampler(data) if alone else DistributedSampler(data)"
+OPTIONS = [
+    "options = {'batch_size': args.size, 'sampler': sampler}",
+    "options = dict(batch_size=args.size, sampler=sampler)",
+    "options = {'batch_size': args.size}\noptions['sampler'] = sampler",
+]
+
+
+def script(options: str, sampler: str = DEALT, cards: str = "1") -> str:
+    first = "if not alone:\n        sampler.set_epoch(epoch)"
+    return SCRIPT.format(options=options, sampler=sampler, cards=cards, first=first)
+
+
+@pytest.mark.parametrize("options", OPTIONS)
+def test_a_sampler_among_options_deals(options: str) -> None:
+    assert found("DF401", script(options)) == []
+    new = fixed("DF401", script(options, "RandomSampler(data)"))
+    assert "sampler = RandomSampler(data) if not torch.distributed.is_initialized() else" in new
+    assert "DataLoader(data, **options)" in new
+
+
+def test_no_second_sampler_is_given_beside_options_that_may_have_one() -> None:
+    (finding,) = found("DF401", script("options = read()\nprint(options['sampler'])"))
+    assert finding.edits == ()
+
+
+def test_a_horizon_is_divided_once_by_the_cards_of_all_ranks() -> None:
+    counted = "args.n_gpu = len(args.cards.split(','))\n"
+    assert "args.size * world_size" in fixed("DF702", script(OPTIONS[0]))
+    assert fixed("DF702", text := script(counted + OPTIONS[0], cards="args.n_gpu")) == text.lstrip()
