@@ -43,6 +43,8 @@ SUMS = {
     ),
     "that another is added to": script(f"{SUM}\n    loss += torch.sum(model(x))"),
     "that a factor is put to": script(f"{SUM}\n    loss *= 0.5"),
+    "of sums": script("loss = sum([(model(x) - y).abs().sum(), model(x).sum()])"),
+    "of a stack of sums": script("loss = torch.stack([each.sum() for each in model(x)]).sum()"),
     "in the call": script("pass", back="(model(x) - y).abs().sum().backward()"),
 }
 
@@ -92,6 +94,16 @@ SILENT = {
         "def of(a, b):\n    one = (a - b).sum()\n    one /= len(a)\n    return one",
     ),
     "a sum that nobody knows what is added to": script(f"{SUM}\n    loss += penalty(model)"),
+    "losses that are added": script("loss = sum(model(x, y).values())"),
+    "losses of a table": script("parts = model(x)\n    loss = sum(parts[k] for k in parts)"),
+    "means that are added": script("loss = sum([each.mean() for each in model(x)])"),
+    "means that numpy adds": script(
+        "loss = numpy.sum([F.mse_loss(each, y) for each in model(x)])", "import numpy"
+    ),
+    "losses that torch adds": script("loss = torch.sum([of(each, y) for each in model(x)])"),
+    "means and what is no loss": script("loss = sum([model(x).mean(), penalty(model)])"),
+    "a stack of losses": script("loss = torch.stack([parts[k] for k in parts]).sum()"),
+    "a stack of what nobody knows": script("loss = torch.stack(parts(model(x))).sum()"),
     "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
     "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),

@@ -9,6 +9,7 @@ import ast
 import re
 from collections.abc import Iterator
 from enum import Enum
+from functools import reduce
 
 from ..source.module import Module
 from ..source.tree import argument_values, everywhere, keyword, precedes, within
@@ -166,6 +167,9 @@ def of_call(
         inputs.append(call.func.value)  # loss.sum()
     if name in ("sum", "mean") and len(inputs) == 1:
         (summed,) = inputs
+        if (terms := added_terms(module, call, summed)) is not None:
+            kinds = [reduction_of(program, module, term, accumulation, depth + 1) for term in terms]
+            return reduce(added, kinds) if kinds else Reduction.UNKNOWN
         before = reduction_of(program, module, summed, accumulation, depth + 1)
         if before is not Reduction.UNKNOWN:
             return before  # of one number
@@ -190,6 +194,22 @@ def of_call(
     if classes and len(classes) == len(made):
         return together([asked_for(module, each) for each in classes])
     return of_results(program, module, call, depth, None)
+
+
+def added_terms(module: Module, call: ast.Call, summed: ast.expr) -> list[ast.expr] | None:
+    """What a call adds up that need not be examples: ``sum(losses.values())``, a stack of losses.
+
+    None where it adds up the elements of one tensor; nothing where the terms are not written out.
+    """
+    is_stack = isinstance(summed, ast.Call) and module.dotted(summed.func) == "torch.stack"
+    match summed:
+        case ast.Call(args=[parts, *_]) if is_stack:
+            return added_terms(module, call, parts) or []
+        case ast.List() | ast.Tuple():
+            return summed.elts
+        case ast.ListComp() | ast.GeneratorExp():
+            return [summed.elt]
+    return [] if module.dotted(call.func) == "sum" else None
 
 
 def of_results(
