@@ -63,7 +63,7 @@ def test_cards_that_a_configuration_lists_are_one_on_a_rank(ids: str) -> None:
 )
 def test_the_list_of_a_script_of_ranks_may_be_of_one_card(counted: str, is_sure: bool) -> None:
     (finding,) = found("DF205", script("pass", "None", f"config.PER_GPU * {counted}"))
-    assert finding.severity is (None if is_sure else Severity.DEGRADED)
+    assert (finding.severity is Severity.DEGRADED) is not is_sure
 
 
 @pytest.mark.parametrize(
