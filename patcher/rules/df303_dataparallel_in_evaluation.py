@@ -114,14 +114,20 @@ def on_own_card(program: Program, module: Module, call: ast.Call) -> tuple[Edit,
         and module.text(load.func.value) == wrap.target
         and precedes(wrap.stmt, load)
     ]
-    last = last_argument(call)
-    if not loads or last is None or not is_whatever_cards(module, wrap.stmt):
+    last, gate = last_argument(call), with_gate(module, wrap.stmt)
+    if not loads or last is None:
         return ()
+    edits: list[Edit] = [Import("torch")]
+    if not is_whatever_cards(module, wrap.stmt):
+        if not isinstance(gate, ast.If) or gate.orelse or not is_whatever_cards(module, gate):
+            return ()
+        test = module.conjunct(gate.test)
+        edits.append(Rewrite(gate.test, f"{test} or torch.distributed.is_initialized()"))
     cards = argument(call, 1, "device_ids")
     text = OWN_CARD + (module.text(cards) if cards is not None else "None")
     if cards is not None:
-        return (Rewrite(cards, text), Import("torch"))
-    return (Rewrite(last, f", device_ids={text}", after=True), Import("torch"))
+        return (Rewrite(cards, text), *edits)
+    return (Rewrite(last, f", device_ids={text}", after=True), *edits)
 
 
 def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]:
