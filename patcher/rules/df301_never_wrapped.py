@@ -19,6 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.binding_tests import binding_test
+from ..analysis.kept_graphs import kept_graph
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.penalties import lone_penalty
 from ..analysis.program import Program
@@ -42,6 +43,7 @@ from ..analysis.wrapped_parts import model_with_more_parts
 from ..analysis.wrapping import ABOUT_CARDS, averages_otherwise, is_wrapped, takes_steps
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.averaged_by_hand import average_before_steps
 from ..fixes.chosen_cards import NotShareableError
 from ..fixes.data_parallel import (
     Wrap,
@@ -132,6 +134,9 @@ def findings(program: Program) -> Iterator[Finding]:
                     " penalty on gradients alone, and DistributedDataParallel then waits for the"
                     " other parameters: add 0 * the model's output to that loss, or one backward"
                 )
+            elif kept := kept_graph(program):
+                yield from averaged_by_hand(program, module, wrap, *kept)
+                return
             else:
                 edits = add_ddp(program, module, wrap)
                 place = place_behind(module, wrap.stmt, wrap.target)
@@ -155,6 +160,32 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, wrap.stmt, because, edits)
         if not places:
             yield from never_wrapped(program, *groups[0])
+
+
+def averaged_by_hand(
+    program: Program, module: Module, wrap: Wrap, where: Module, call: ast.Call
+) -> Iterator[Finding]:
+    """A step that goes back several times through one forward pass: no wrapper is right for it."""
+    because = (
+        f"line {call.lineno} of {where.source.file} keeps its graph for another backward pass,"
+        " which DistributedDataParallel does not average"
+    )
+    loops = [
+        loop
+        for loop in program.train_loops
+        if takes_steps(loop) and program.is_live(loop.module, loop.steps)
+    ]
+    parts: dict[Module, list[Edit]] = {}
+    try:
+        for home, edit in average_before_steps(program, loops):
+            parts.setdefault(home, []).append(edit)
+    except NotShareableError as error:
+        because += f", and {error}: add the losses, and go back once"
+    if not parts:
+        yield Finding(module, wrap.stmt, because)
+    for home, edits in parts.items():
+        at = wrap.stmt if home is module else loops[0].steps if home is loops[0].module else None
+        yield Finding(home, at or home.tree.body[0], because, tuple(edits))
 
 
 def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator[Finding]:

@@ -18,6 +18,7 @@ Source       torch.nn.DataParallel
 import ast
 from collections.abc import Iterator
 
+from ..analysis.kept_graphs import kept_graph
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching_in_function
 from ..analysis.wrapping import is_whatever_cards
@@ -101,12 +102,14 @@ def on_own_card(program: Program, module: Module, call: ast.Call) -> tuple[Edit,
     """Edits that leave the wrapper to ranks as well, each on its card; () where it is not needed.
 
     It is where the model is loaded from a file behind it, whose keys begin with ``module.``, and
-    no training comes behind it, for which DistributedDataParallel would take its place.
+    no training comes behind it, for which DistributedDataParallel would take its place; and where
+    gradients have to be averaged by hand, as attributes and keys then stay what they are.
     """
     wrap = wrap_in(module, call)
-    if wrap is None or serves_training(program, module, wrap):
+    by_hand = kept_graph(program) is not None
+    if wrap is None or (serves_training(program, module, wrap) and not by_hand):
         return ()
-    loads = [
+    loads = by_hand or [
         load
         for load in within(module.scope_statements(wrap.stmt), ast.Call)
         if isinstance(load.func, ast.Attribute)
@@ -118,7 +121,7 @@ def on_own_card(program: Program, module: Module, call: ast.Call) -> tuple[Edit,
     if not loads or last is None:
         return ()
     edits: list[Edit] = [Import("torch")]
-    if not is_whatever_cards(module, wrap.stmt):
+    if not by_hand and not is_whatever_cards(module, wrap.stmt):
         if not isinstance(gate, ast.If) or gate.orelse or not is_whatever_cards(module, gate):
             return ()
         test = module.conjunct(gate.test)
