@@ -30,6 +30,7 @@ from ..analysis.batch_samplers import deals_by_rank
 from ..analysis.batch_taint import NotDealtError
 from ..analysis.dealing import (
     dealt_by_hand,
+    is_for_lone_process,
     is_iterable_dataset,
     seeded_by_rank,
     takes_turns,
@@ -93,8 +94,9 @@ def findings(program: Program) -> Iterator[Finding]:
             if not is_dealt and not tells_library_of_ranks(program):
                 yield from without_loader(program, loop)
             continue
-        for loader in (loop.loader, *loop.loader.others, *loop.beside):
-            if loader.call not in seen:
+        every = (loop.loader, *loop.loader.others, *loop.beside)
+        for loader in every:
+            if loader.call not in seen and not is_for_lone_process(program, loader, every):
                 seen.add(loader.call)
                 for each in undealt(program, loader, told):
                     # It may be meant that a step takes the same batch of a second one everywhere.
