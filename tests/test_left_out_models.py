@@ -61,3 +61,29 @@ def test_apex_wrappers_of_teacher_and_student_both_become_torchs() -> None:
     assert len(lines) == 2
     assert all(line.endswith(unused) for line in lines)
     assert "from torch.nn.parallel import DistributedDataParallel as DDP" in text
+
+
+TRAINER = """\
+import torch
+class Trainer:
+    def __init__(self, network, loader, **options):
+        self.model = network
+        self.loader = loader
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+    def train(self):
+        for batch in self.loader:
+            self.model(batch).mean().backward()
+            self.optimizer.step()
+def main(args, net, teacher, loader):
+    torch.distributed.init_process_group("nccl")
+    {wrapped} = torch.nn.parallel.DistributedDataParallel({wrapped})
+    Trainer(net, loader, **vars(args)).train()
+if __name__ == "__main__":
+    main(*things())
+"""
+
+
+@pytest.mark.parametrize(("wrapped", "bare"), [("net", []), ("teacher", ["self.model"])])
+def test_an_object_may_call_the_wrapped_model_otherwise(wrapped: str, bare: list[str]) -> None:
+    findings = found("DF301", TRAINER.format(wrapped=wrapped))
+    assert [each.because.partition(" is trained")[0] for each in findings] == bare

@@ -172,7 +172,7 @@ def {name}(loader, model, optimizer):
 """
 TWO_LOOPS = LOOPS.format(name="train_plain") + LOOPS.format(name="train_guided")
 TRAINS_PLAIN = """
-import torch, loops
+import sys, torch, loops
 from loops import train_plain as train
 
 model = torch.nn.Linear(8, 3)
@@ -189,6 +189,14 @@ train(loader, model, torch.optim.SGD(model.parameters(), lr=0.1))
         ("getattr(loops, 'train_' + kind)(loader, model, optimizer)", False),
         ("eval('train_' + kind)(loader, model, optimizer)", False),
         ("run(loops, 'train_guided')", False),
+        ("loops.__dict__['train_' + kind](loader, model, optimizer)", False),
+        (
+            "class Meter:\n    def __str__(self):\n        return '{x}'.format(**self.__dict__)",
+            True,
+        ),
+        ("print(args.__dict__)", True),
+        ("def draw_alike():\n    return sys.modules.get('numpy')", True),
+        ("print(sys.modules['loops'])", False),
     ],
 )
 def test_a_loop_beside_the_one_that_is_imported_is_run_by_nobody(

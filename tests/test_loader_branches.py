@@ -198,3 +198,46 @@ def test_the_sampler_of_each_branch_deals_by_rank() -> None:
 def test_no_branch_is_dealt_where_one_is_of_an_unknown_kind() -> None:
     (finding,) = found("DF401", OTHER_SAMPLERS.format(other="Curriculum(data)"))
     assert not finding.edits
+
+
+OF_RANKS = """\
+import torch
+import torch.distributed as dist
+from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def main(args, data, model):
+    dist.init_process_group("nccl")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    if {test}:
+        sampler = DistributedSampler(data, shuffle=False)
+        loader = DataLoader(data, {deals})
+    else:
+        loader = DataLoader(data, batch_size=2, shuffle=True)
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+
+main(*things())
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "deals", "is_right"),
+    [
+        ("dist.is_initialized()", "2, sampler=sampler", True),
+        ("args.distributed", "2, sampler=sampler", True),
+        ("args.local_rank != -1", "batch_sampler=BatchSampler(sampler, 2, True)", True),
+        ("args.distributed", "2", False),
+        ("args.small", "2, sampler=sampler", False),
+    ],
+)
+def test_a_test_of_ranks_leaves_the_other_loader_to_one_process(
+    test: str, deals: str, is_right: bool
+) -> None:
+    text = OF_RANKS.format(test=test, deals=deals)
+    assert (found("DF401", text) == []) is is_right
+    verdicts = audit(Program(module(text)))
+    assert ([each.because for each in verdicts if each.code == "O4"] == []) is is_right

@@ -218,6 +218,54 @@ def test_two_constructions_in_one_function_get_one_parameter() -> None:
     assert text.count("or not to_train) else DistributedSampler(data)") == 2
 
 
+PAIRS = """\
+def make(data, kind, split):
+    if kind == "small":
+        loader = DataLoader(data, 2, shuffle=True)
+        return data, loader
+    loader = DataLoader(data, 4, shuffle=True{more})
+    return data, loader
+
+
+def of(data, split):
+    data, loader = make(data, data.kind, split)
+    return data, loader"""
+
+
+def of_pairs(more: str, train: str, valid: str) -> str:
+    text = SCRIPT.format(made=PAIRS.format(more=more), train=train, valid=valid)
+    return text.replace("    train_loader = ", "    _, train_loader = ").replace(
+        "    valid_loader = ", "    _, valid_loader = "
+    )
+
+
+@pytest.mark.parametrize(
+    ("train", "valid", "test"),
+    [
+        ('of(x, "train")', 'of(y, "valid")', "split == 'train'"),
+        ("make(x, x.kind, x.split)", "make(y, y.kind, y.split)", "True"),
+    ],
+)
+def test_what_another_branch_makes_is_dealt_to_train_alone(
+    train: str, valid: str, test: str
+) -> None:
+    text = of_pairs("", train, valid)
+    for _ in range(3):
+        text = fixed("DF401", text) if found("DF401", text) else text
+    assert not found("DF401", text)
+    assert not found("DF503", text)
+    assert text.count(f"sampler=None if ({ALONE} or not to_train) else DistributedSampler(") == 2
+    assert text.count(f", to_train={test})") == 1
+    assert "made_to_train" not in text
+
+
+def test_a_shard_that_another_branch_makes_is_found() -> None:
+    text = of_pairs(", sampler=DistributedSampler(data)", 'of(x, "train")', 'of(y, "valid")')
+    text = text.replace(", 4, shuffle=True", ", 4")
+    (finding,) = found("DF503", text)
+    assert "scores this rank's part" in finding.because
+
+
 # Where the function cannot be told, or is called by more than what is read here.
 UNTOLD = {
     "any arguments": ("def make(*all):\n    return DataLoader(*all, shuffle=True)", "make(x, 8)"),

@@ -138,6 +138,26 @@ def main(args):
         if args.local_rank == 0:
             torch.distributed.barrier()
 """),
+    ("ranks that have averaged gradients since", """
+import torch
+torch.distributed.init_process_group("nccl")
+def average(model):
+    for parameter in model.parameters():
+        torch.distributed.all_reduce(parameter.grad)
+def train(model, optimizer):
+    for batch in torch.utils.data.DataLoader(data):
+        model(batch).mean().backward()
+        average(model)
+        optimizer.step()
+def main(args, model, optimizer):
+    if args.resume:
+        model.load_state_dict(torch.load(args.path))
+    for epoch in range(9):
+        train(model, optimizer)
+        if torch.distributed.get_rank() == 0:
+            torch.save(model.state_dict(), args.path)
+main(*things())
+"""),
     ("a lone process only", cache(DUMP) + """
 def main(args):
     if args.local_rank == -1:

@@ -599,6 +599,26 @@ FIX = [
         +    model = torch.nn.DataParallel(Net(), device_ids=[torch.cuda.current_device()] if torch.distributed.is_initialized() and torch.cuda.is_available() else None)
              model.load_state_dict(torch.load(args.path))
         """),  # noqa: E501
+    ("DF303", "a wrapper of several cards stays where the trained model's keys are loaded", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        def evaluate(args, weights):
+            model = Net()
+            if args.n_gpu > 1:
+                model = torch.nn.DataParallel(model, device_ids=args.cards)
+            model.load_state_dict(weights)
+            model.eval()
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch)
+        """, """
+        @@ -4,4 +4,4 @@
+             model = Net()
+        -    if args.n_gpu > 1:
+        -        model = torch.nn.DataParallel(model, device_ids=args.cards)
+        +    if args.n_gpu > 1 or torch.distributed.is_initialized():
+        +        model = torch.nn.DataParallel(model, device_ids=[torch.cuda.current_device()] if torch.distributed.is_initialized() and torch.cuda.is_available() else args.cards)
+             model.load_state_dict(weights)
+        """),  # noqa: E501
     ("DF303", "a wrapper for evaluation goes alone from a block of several statements", """
         import torch
         def evaluate(args, model, data):

@@ -53,3 +53,32 @@ def test_a_mode_that_is_set_in_the_loop_is_set_once_repaired() -> None:
     assert "eval_model.eval()" in text
     assert "eval_model(batch)" in text
     assert not found("DF504", text)
+
+
+SAVES = """\
+import torch
+def test(net, data, path):
+    net.eval()
+    for batch in torch.utils.data.DataLoader(data):
+        with torch.no_grad():
+            net(batch)
+    {save}
+"""
+
+
+@pytest.mark.parametrize(
+    ("save", "stays"),
+    [
+        ("torch.save(net.state_dict(), path)", True),
+        ("state = {'net': net.state_dict()}", True),
+        ("save_checkpoint(net, path)", True),
+        ("torch.save(net.module.state_dict(), path)", False),
+        ("print(net)", False),
+    ],
+)
+def test_a_model_that_is_saved_keeps_its_wrapper_and_so_its_keys(save: str, stays: bool) -> None:
+    text = fixed("DF504", SAVES.format(save=save) + WRAP)
+    assert ("    eval_model = getattr(net, 'module', net)\n    for batch in" in text) is stays
+    assert ("            eval_model(batch)\n" in text) is stays
+    assert ("    net = getattr(net, 'module', net)\n    net.eval()" in text) is not stays
+    assert not found("DF504", text)

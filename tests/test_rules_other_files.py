@@ -17,6 +17,8 @@ import shutil
 import cv2
 import imageio
 import numpy
+import scipy.io
+import soundfile
 import torch
 from torch.utils.data import DataLoader
 
@@ -46,6 +48,8 @@ def script(line: str, then: str = "pass") -> str:
         'shutil.copy2("last.pt", "best.pt")',
         'cv2.imwrite("worst.png", frame)',
         'imageio.imsave("worst.png", frame)',
+        'soundfile.write("sample.wav", frame, 22050)',
+        'scipy.io.wavfile.write("sample.wav", 22050, frame)',
         'frame.to_csv("scores.csv")',
         'numpy.save("scores.npy", frame)',
         'frame.plot().get_figure().savefig("loss.png")',
@@ -100,6 +104,69 @@ def test_ranks_wait_for_what_they_read_behind_it() -> None:
         "torch.distributed.barrier()  # rank 0 may still be writing",
         'model.load(torch.load("best.pt"))',
     ]
+
+
+SCORED = """\
+def extract(path, model):
+    scipy.io.savemat(path, {"features": model(1)})
+
+def score(path):
+    return {read}
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "waits"),
+    [
+        ("scipy.io.loadmat(path)", True),
+        ("numpy.genfromtxt(path)", True),
+        ("cv2.imread(path)", True),
+        ('scipy.io.loadmat("other.mat")', False),
+        ("os.path.basename(path)", False),
+    ],
+)
+def test_ranks_wait_for_a_file_of_one_function_that_another_reads(read: str, waits: bool) -> None:
+    text = script('extract("all.mat", model)', 'print(score("all.mat"))')
+    text = text.replace(
+        "def score(model):\n    return numpy.zeros(2)\n\n", SCORED.replace("{read}", read)
+    )
+    text = text.replace("    scipy", "    if torch.distributed.get_rank() == 0:\n        scipy", 1)
+    told = [each.because for each in found("DF604", text)]
+    assert told == ["rank 0 may still be writing it when another rank reads"] * waits
+
+
+FEATURES = """\
+import numpy
+import scipy.io
+
+def extract(path):
+    scipy.io.savemat(path, {"features": numpy.zeros(2)})
+
+def score(path):
+    return scipy.io.loadmat(path)
+
+if __name__ == "__main__":
+    extract("all.mat")
+    print(score("all.mat"))
+"""
+
+
+def test_the_main_guard_of_an_imported_module_reads_nothing(tmp_path: Path) -> None:
+    (tmp_path / "features.py").write_text(FEATURES)
+    path = tmp_path / "train.py"
+    path.write_text(
+        "import torch\nfrom features import extract, score\n"
+        "model = torch.nn.DataParallel(torch.nn.Linear(2, 2))\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+        "for x, y in torch.utils.data.DataLoader([(torch.ones(2), 1)] * 9):\n"
+        "    torch.nn.functional.cross_entropy(model(x), y).backward()\n"
+        "    optimizer.step()\n"
+        'extract("all.mat")\nprint(score("all.mat"))\n'
+    )
+    texts = {Path(each.source.name).name: each.text for each in patch(path).changes}
+    assert texts["train.py"].count("rank 0 may still be writing") == 1
+    assert "barrier()" not in texts["features.py"]
 
 
 KEYED = """\

@@ -32,6 +32,11 @@ SUMS = {
     "of a class": script(
         "loss = loss_of(model(x), y)", 'loss_of = torch.nn.L1Loss(reduction="sum")'
     ),
+    "of a class that goes to a card": script(
+        "loss = loss_of(model(x), y)", 'loss_of = torch.nn.BCELoss(reduction="sum").cuda()'
+    ),
+    "of means over the classes": script("loss = (-y * model(x)).mean(dim=1).sum()"),
+    "that is weighted": script("loss = (args.weight * model(x) / 2).sum()"),
     "as it was asked for of old": script("loss = F.mse_loss(model(x), y, size_average=False)"),
     "by hand": script("loss = (model(x) - y).pow(2).sum()"),
     "of torch's function": script("loss = torch.sum((model(x) - y) ** 2)"),
@@ -43,6 +48,8 @@ SUMS = {
     ),
     "that another is added to": script(f"{SUM}\n    loss += torch.sum(model(x))"),
     "that a factor is put to": script(f"{SUM}\n    loss *= 0.5"),
+    "of sums": script("loss = sum([(model(x) - y).abs().sum(), model(x).sum()])"),
+    "of a stack of sums": script("loss = torch.stack([each.sum() for each in model(x)]).sum()"),
     "in the call": script("pass", back="(model(x) - y).abs().sum().backward()"),
 }
 
@@ -82,8 +89,21 @@ def test_a_sum_and_a_mean_are_told_and_left() -> None:
 
 SILENT = {
     "a mean": script("loss = F.mse_loss(model(x), y)"),
+    "a mean of a class that goes to a card": script(
+        "loss = loss_of(model(x), y)", "loss_of = torch.nn.BCELoss().to(device)"
+    ),
     "a mean by hand": script("loss = (model(x) - y).mean()"),
     "a sum over the classes": script("loss = (model(x) - y).sum(1).mean()"),
+    "smooth labels": script("loss = (-y * model(x)).mean(0).sum()"),
+    "smooth labels of a module": script(
+        "loss = smooth(model(x), y)",
+        "class Smooth(torch.nn.Module):\n    def forward(self, scores, y):\n"
+        "        loss = torch.mean(-y * scores, dim=0)\n        return loss.sum()\n"
+        "smooth = Smooth().cuda()",
+    ),
+    "a mean over dimensions of a name": script("loss = (model(x) - y).mean(dims).sum()"),
+    "a weighted mean": script("loss = 0.5 * (w * (model(x) - y).mean((0, 2, 3))).sum()"),
+    "a sum of examples that are divided": script("loss = ((model(x) - y) ** 2 / len(x)).sum()"),
     "a sum over the number of examples": script("loss = (model(x) - y).sum() / len(x)"),
     "a sum over what nobody knows": script("loss = (model(x) - y).sum() / n"),
     "a sum that is divided in place": script(f"{SUM}\n    loss /= len(x)"),
@@ -92,6 +112,16 @@ SILENT = {
         "def of(a, b):\n    one = (a - b).sum()\n    one /= len(a)\n    return one",
     ),
     "a sum that nobody knows what is added to": script(f"{SUM}\n    loss += penalty(model)"),
+    "losses that are added": script("loss = sum(model(x, y).values())"),
+    "losses of a table": script("parts = model(x)\n    loss = sum(parts[k] for k in parts)"),
+    "means that are added": script("loss = sum([each.mean() for each in model(x)])"),
+    "means that numpy adds": script(
+        "loss = numpy.sum([F.mse_loss(each, y) for each in model(x)])", "import numpy"
+    ),
+    "losses that torch adds": script("loss = torch.sum([of(each, y) for each in model(x)])"),
+    "means and what is no loss": script("loss = sum([model(x).mean(), penalty(model)])"),
+    "a stack of losses": script("loss = torch.stack([parts[k] for k in parts]).sum()"),
+    "a stack of what nobody knows": script("loss = torch.stack(parts(model(x))).sum()"),
     "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
     "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cases import fixed, found
 from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.findings import Severity
 
 SCRIPT = """\
 import argparse
@@ -55,6 +56,14 @@ def test_cards_that_a_configuration_lists_are_one_on_a_rank(ids: str) -> None:
     one = "(1 if torch.distributed.is_initialized() else len(config.GPUS))"
     assert new == text.replace("len(config.GPUS)", one)
     assert found("DF205", new) == []
+
+
+@pytest.mark.parametrize(
+    ("counted", "is_sure"), [("torch.cuda.device_count()", True), ("len(config.GPUS)", False)]
+)
+def test_the_list_of_a_script_of_ranks_may_be_of_one_card(counted: str, is_sure: bool) -> None:
+    (finding,) = found("DF205", script("pass", "None", f"config.PER_GPU * {counted}"))
+    assert (finding.severity is Severity.DEGRADED) is not is_sure
 
 
 @pytest.mark.parametrize(

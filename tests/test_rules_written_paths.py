@@ -335,6 +335,39 @@ FIX = [
         +        loader.sampler.set_epoch(epoch)
              train(epoch)
         """),
+    ("DF402", "a loop that adds to the epoch, around a call", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        def train(epoch, batches):
+            for batch in batches:
+                model(batch).backward()
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        epoch = first
+        while epoch < last + 1:
+            train(epoch, loader)
+            epoch += 1
+        """, """
+        @@ -8,2 +8,4 @@
+         while epoch < last + 1:
+        +    if isinstance(loader.sampler, DistributedSampler):
+        +        loader.sampler.set_epoch(epoch)
+             train(epoch, loader)
+        """),
+    ("DF402", "a loop until enough steps are taken", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        while step < steps:
+            for batch in loader:
+                model(batch).backward()
+                step += 1
+        """, """
+        @@ -4,2 +4,4 @@
+         while step < steps:
+        +    if isinstance(loader.sampler, DistributedSampler):
+        +        loader.sampler.set_epoch(step)
+             for batch in loader:
+        """),
     ("DF402", "a loader without a name gets one", """
         from torch.utils.data import DataLoader
         from torch.utils.data.distributed import DistributedSampler

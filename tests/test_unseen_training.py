@@ -330,6 +330,18 @@ def test_batches_that_a_loop_draws_itself_may_differ_between_ranks() -> None:
     assert finding.severity.name == "DEGRADED"
 
 
+def test_batches_that_a_loop_draws_by_the_numbers_of_rank_0_are_the_same() -> None:
+    drawn = ITERATED.replace(
+        "for batch in batches(list(torch.randn(8, 2)), 2)", "while step < 9"
+    ).replace("torch.stack(batch)", "torch.randn(2, 2)")
+    ours = "if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:\n    "
+    group = 'torch.distributed.init_process_group("gloo")\n'
+    (alone,) = found("DF401", drawn.replace(group, f"{ours}{group}"))
+    assert alone.severity.name == "DEGRADED"
+    (finding,) = found("DF401", drawn.replace(group, f"{ours}{group}    draw_alike()\n"))
+    assert finding.severity.name == "ERROR"
+
+
 @pytest.mark.parametrize(
     "lines",
     [

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator
 
+from ..source.branches import exclusive
 from ..source.module import Module
-from ..source.tree import below, everywhere
+from ..source.tree import below, everywhere, is_inside, keyword
+from .batch_samplers import deals_by_rank
+from .loaders import Loader
 from .manual_sharding import looks_like_rank, manual_shards
 from .program import Program
 from .rank_reach import UNKNOWN, Role, value_for_role
@@ -17,6 +21,7 @@ TURNS = "share_of_batches"  # of helper_code.py: every n-th batch of what makes 
 ITERATES_ONLY = ("torchtext", "torchdata", "webdataset")  # their data sets take no sampler
 SHARDING_METHODS = ("shard", "islice")  # datasets.Dataset.shard(n, rank), islice(it, rank, None, n)
 SPLITTING = ("split", "chunk", "tensor_split", "array_split")  # in parts, of which each is a rank's
+SOUNDS_OF_RANKS = re.compile(r"dist|rank|world|ddp|parallel|launch|gpu", re.IGNORECASE)
 # Functions that seed a generator of random numbers.
 SEEDING = ("manual_seed", "manual_seed_all", "seed", "set_seed", "seed_everything", "fix_seed")
 
@@ -26,6 +31,31 @@ def takes_turns(loop: ast.For | ast.While) -> bool:
     return isinstance(loop, ast.For) and any(
         isinstance(call.func, ast.Name) and call.func.id == TURNS
         for call in everywhere(loop.iter, ast.Call)
+    )
+
+
+def is_for_lone_process(program: Program, loader: Loader, others: Iterable[Loader]) -> bool:
+    """Whether a test of ranks leaves them another loader, which deals: ``if args.distributed:``."""
+    module = loader.module
+    for other in others:
+        if other.module is not module or not exclusive(loader.call, other.call):
+            continue
+        test = next(
+            up.test
+            for up in module.ancestors(loader.call)
+            if isinstance(up, ast.If | ast.IfExp) and is_inside(other.call, up)
+        )
+        if SOUNDS_OF_RANKS.search(module.text(test)) and deals(program, other):
+            return True
+    return False
+
+
+def deals(program: Program, loader: Loader) -> bool:
+    """Whether a loader deals by rank, by its sampler or its batch_sampler."""
+    word = keyword(loader.call, "batch_sampler")
+    values = loader.samplers if word is None else (word.value,)
+    return bool(loader.distributed_samplers) or any(
+        deals_by_rank(program, loader.module, value) for value in values
     )
 
 

@@ -64,7 +64,7 @@ def early_reads(
             found = write_of(written, path_key(program, module, read, call))
             if found is None or never_both(module, found, call):
                 continue
-            if Role.OTHER in read.roles & roles:
+            if Role.OTHER in read.roles & roles and program.is_live(module, call):
                 yield call, found
         if meets:
             written.clear()

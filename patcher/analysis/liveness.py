@@ -12,7 +12,7 @@ from ..source.tree import Function, is_inside, mentions, name_uses
 from .call_graph import Callee, CallGraph
 
 BINDING = {"staticmethod", "classmethod", "property"}
-BY_NAME = ("Fire", "globals", "locals", "__dict__", "import_module", "run_path")
+BY_NAME = ("Fire", "globals", "locals", "import_module", "run_path")
 DYNAMIC = ("import_module", "__import__", "run_module", "run_path")
 
 
@@ -40,9 +40,13 @@ def never_spelled(graph: CallGraph, functions: set[Function]) -> set[Function]:
 
     Of functions and classes at module level: of a method, that of its class.
     """
-    by_text = any(module.spells(name) for module in graph.modules for name in BY_NAME)
+    by_text = any(module.spells(name) for module in graph.modules for name in BY_NAME) or any(
+        _holds_functions(graph, module, node.value)
+        for module in graph.modules
+        for node in module.attributes("__dict__")
+    )
     looks_up = any(
-        module.dotted(n) == "sys.modules"
+        module.dotted(n) == "sys.modules" and not _is_of_helper(module, n)
         for module in graph.modules
         for n in module.attributes("modules")
     )
@@ -77,6 +81,20 @@ def _named_at_top(module: Module, function: Function) -> Function | ast.ClassDef
     owner = module.parents[function]
     named = owner if isinstance(owner, ast.ClassDef) and not function.decorator_list else function
     return named if module.parents[named] is module.tree else None
+
+
+def _is_of_helper(module: Module, node: ast.AST) -> bool:
+    """Whether code is that of a helper of patched scripts, such as draw_alike()."""
+    function = module.function(node)
+    return function is not None and function.name in helper_names()
+
+
+def _holds_functions(graph: CallGraph, module: Module, holder: ast.expr) -> bool:
+    """Whether what has a ``__dict__`` may be a module or a class: not ``self``, nor ``args``."""
+    if not isinstance(holder, ast.Name) or holder.id in module.aliases:
+        return True
+    found = graph.resolve(module, holder)
+    return found is not None and isinstance(found[1], ast.ClassDef)
 
 
 def looks_up_modules(graph: CallGraph) -> bool:

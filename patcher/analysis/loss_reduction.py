@@ -9,9 +9,10 @@ import ast
 import re
 from collections.abc import Iterator
 from enum import Enum
+from functools import reduce
 
 from ..source.module import Module
-from ..source.tree import argument_values, everywhere, keyword, precedes, within
+from ..source.tree import argument, argument_values, everywhere, keyword, precedes, within
 from .model_results import forward_of, unpacked_result
 from .program import Program
 
@@ -166,12 +167,15 @@ def of_call(
         inputs.append(call.func.value)  # loss.sum()
     if name in ("sum", "mean") and len(inputs) == 1:
         (summed,) = inputs
+        if (terms := added_terms(module, call, summed)) is not None:
+            kinds = [reduction_of(program, module, term, accumulation, depth + 1) for term in terms]
+            return reduce(added, kinds) if kinds else Reduction.UNKNOWN
         before = reduction_of(program, module, summed, accumulation, depth + 1)
         if before is not Reduction.UNKNOWN:
             return before  # of one number
         if name == "sum" and may_be_one_number(module, summed):
             return Reduction.UNKNOWN
-        return Reduction(name)
+        return of_elements(program, module, summed) if name == "sum" else Reduction.MEAN
     if name in SAME_VALUE and isinstance(call.func, ast.Attribute):
         return reduction_of(program, module, call.func.value, accumulation, depth + 1)
     if name in FUNCTIONS_OF_LOSS:
@@ -182,6 +186,7 @@ def of_call(
         made = module.attribute_values.get(call.func.attr, [])
     else:
         made = [call.func]
+    made = [maker_of(each) for each in made]
     classes = [
         each
         for each in made
@@ -190,6 +195,85 @@ def of_call(
     if classes and len(classes) == len(made):
         return together([asked_for(module, each) for each in classes])
     return of_results(program, module, call, depth, None)
+
+
+def of_elements(program: Program, module: Module, tensor: ast.expr, depth: int = 0) -> Reduction:
+    """What the sum of a tensor's elements is over the examples; a mean for that of ``(…).mean(0)``.
+
+    Unknown where the elements are divided by what may be the number of examples.
+    """
+
+    def of(part: ast.expr) -> Reduction:
+        return of_elements(program, module, part, depth + 1)
+
+    match tensor:
+        case ast.Name() if depth < MAX_DEPTH and (values := module.alternatives(tensor, tensor)):
+            return together([of(value) for value in values])
+        case ast.Call() if (parts := averaged_dimensions(module, tensor)) is not None:
+            inner, dimensions = parts
+            if dimensions is None:
+                return Reduction.UNKNOWN
+            return Reduction.MEAN if 0 in dimensions else of(inner)
+        case ast.Call(func=ast.Attribute(value=inner, attr="sum")):
+            return of(inner)
+        case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in SAME_VALUE:
+            return of(inner)
+        case ast.UnaryOp(operand=inner):
+            return of(inner)
+        case ast.BinOp(op=ast.Add() | ast.Sub()):
+            return together([of(tensor.left), of(tensor.right)])
+        case ast.BinOp(op=ast.Mult()):
+            kinds = [of(tensor.left), of(tensor.right)]
+            others = [kind for kind in kinds if kind is not Reduction.SUM]
+            return others[0] if others else Reduction.SUM
+        case ast.BinOp(op=ast.Div()):
+            return of(tensor.left) if is_factor(program, tensor.right) else Reduction.UNKNOWN
+    return Reduction.SUM
+
+
+def averaged_dimensions(
+    module: Module, call: ast.Call
+) -> tuple[ast.expr, tuple[int, ...] | None] | None:
+    """The tensor of ``tensor.mean(0)`` and its dimensions; None for those that are not written."""
+    if module.last_name(call.func) != "mean" or not isinstance(call.func, ast.Attribute):
+        return None
+    tensor, place = call.func.value, 0
+    if module.dotted(call.func) == "torch.mean" and call.args:
+        tensor, place = call.args[0], 1
+    dimensions = argument(call, place, "dim")
+    if dimensions is None:
+        return None
+    try:
+        value = ast.literal_eval(dimensions)
+    except ValueError:
+        return tensor, None
+    return tensor, tuple(value) if isinstance(value, tuple | list) else (value,)
+
+
+def maker_of(loss: ast.expr) -> ast.expr:
+    """``BCELoss(reduction="sum")`` in ``BCELoss(reduction="sum").cuda()``."""
+    match loss:
+        case ast.Call(func=ast.Attribute(value=inner, attr=name)) if (
+            name in SAME_VALUE and isinstance(inner, ast.Call)
+        ):
+            return maker_of(inner)
+    return loss
+
+
+def added_terms(module: Module, call: ast.Call, summed: ast.expr) -> list[ast.expr] | None:
+    """What a call adds up that need not be examples: ``sum(losses.values())``, a stack of losses.
+
+    None where it adds up the elements of one tensor; nothing where the terms are not written out.
+    """
+    is_stack = isinstance(summed, ast.Call) and module.dotted(summed.func) == "torch.stack"
+    match summed:
+        case ast.Call(args=[parts, *_]) if is_stack:
+            return added_terms(module, call, parts) or []
+        case ast.List() | ast.Tuple():
+            return summed.elts
+        case ast.ListComp() | ast.GeneratorExp():
+            return [summed.elt]
+    return [] if module.dotted(call.func) == "sum" else None
 
 
 def of_results(

@@ -290,6 +290,12 @@ class Program(CallGraph):
         loaders = [each for loop in self.train_loops for each in (loop.loader, *loop.beside)]
         return [each for loader in loaders if loader for each in (loader, *loader.others)]
 
+    @property
+    def evaluation_loaders(self) -> list[Loader]:
+        """The loaders that evaluations may go over."""
+        loaders = [each.loader for each in self.evaluations]
+        return [each for loader in loaders for each in (loader, *loader.others)]
+
     @cached_property
     def live_functions(self) -> set[Function]:
         """Functions that the program may run: those whose names are used by code that runs."""

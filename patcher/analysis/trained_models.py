@@ -34,6 +34,7 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
     """
     names = {last_part(target) for target in wrapped}
     trained = [*trained_models(program), *models_handed_over(program)]
+    trained = [each for each in trained if not names & names_at_constructors(program, each)]
     for loop in program.train_loops:
         if not program.is_live(loop.module, loop.steps):
             continue
@@ -211,6 +212,20 @@ def all_names(program: Program, module: Module, node: ast.expr) -> set[str]:
 def called_model(func: ast.Name | ast.Attribute) -> ast.expr:
     """``model`` of ``model(batch)`` and of ``model.forward(batch)``."""
     return func.value if isinstance(func, ast.Attribute) and func.attr == "forward" else func
+
+
+def names_at_constructors(program: Program, model: str) -> set[str]:
+    """What ``self.model`` is called by who makes the object: ``Trainer(net)``; by last parts."""
+    owner, _, attribute = model.rpartition(".")
+    if owner != "self":
+        return set()
+    return {
+        last_part(name)
+        for module in program.modules
+        for value in module.attribute_values.get(attribute, [])
+        if isinstance(value, ast.Name)
+        for name in names_given(program, module, value)
+    }
 
 
 def last_part(name: str) -> str:

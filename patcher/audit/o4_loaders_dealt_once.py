@@ -19,6 +19,7 @@ Source            torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
+from ..analysis.dealing import is_for_lone_process
 from ..analysis.loaders import Loader, makes_rank_sampler
 from ..analysis.manual_sharding import manual_shards
 from ..analysis.program import Program
@@ -58,8 +59,10 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
     if is_managed(program):
         return
     for loop in ranked_loops(program):
-        for loader in () if loop.loader is None else (loop.loader, *loop.loader.others):
-            if not any(word.arg is None for word in loader.call.keywords):
+        every = () if loop.loader is None else (loop.loader, *loop.loader.others)
+        for loader in every:
+            takes_options = any(word.arg is None for word in loader.call.keywords)
+            if not takes_options and not is_for_lone_process(program, loader, every):
                 yield from judge(program, loop, loader)
 
 

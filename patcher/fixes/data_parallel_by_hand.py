@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from ..analysis.kept_graphs import kept_graph
 from ..analysis.names import answered_once
 from ..analysis.past_wrapper import steps_past_wrapper
 from ..analysis.penalties import lone_penalty
@@ -17,10 +18,10 @@ from ..analysis.program import Program
 from ..analysis.rank_reach import (
     RANKS,
     UNKNOWN,
-    roles_reaching_in_function,
     value_for_role,
 )
 from ..analysis.teachers import only_teaches
+from ..analysis.train_loops import TrainLoop
 from ..analysis.trained_models import (
     all_names,
     last_part,
@@ -81,19 +82,32 @@ def averaged_beside(program: Program) -> dict[Module, list[Edit]]:
         steps_past_wrapper(program)
     ):
         return {}
-    loops = [
-        loop
-        for loop in program.train_loops
-        if takes_steps(loop) and program.is_live(loop.module, loop.steps)
-    ]
     edits: dict[Module, list[Edit]] = {}
     try:
-        averaging = average_before_steps(program, loops)
+        averaging = average_before_steps(program, stepping(program))
     except NotShareableError:
         return {}
     for module, edit in averaging:
         edits.setdefault(module, []).append(edit)
     return edits
+
+
+def why_not_by_hand(program: Program) -> str:
+    """Why gradients cannot be averaged before each step; or ""."""
+    try:
+        average_before_steps(program, stepping(program))
+    except NotShareableError as error:
+        return str(error)
+    return ""
+
+
+def stepping(program: Program) -> list[TrainLoop]:
+    """The training loops that take steps."""
+    return [
+        loop
+        for loop in program.train_loops
+        if takes_steps(loop) and program.is_live(loop.module, loop.steps)
+    ]
 
 
 def is_on_own_card(call: ast.Call) -> bool:
@@ -103,9 +117,9 @@ def is_on_own_card(call: ast.Call) -> bool:
 
 
 def to_own_card(module: Module, call: ast.Call) -> tuple[Edit, ...]:
-    """Edits that give a wrapper to ranks as well, each on its card, where they come to it."""
+    """Edits that give a wrapper to ranks as well, each on its own card."""
     last, cards = last_argument(call), argument(call, 1, "device_ids")
-    if last is None or not roles_reaching_in_function(module, call) & RANKS:
+    if last is None:
         return ()
     if cards is not None:
         return (Rewrite(cards, OWN_CARD + module.text(cards)), Import("torch"))
@@ -150,6 +164,12 @@ def why_no_ddp(
             f"line {penalty[1].lineno} of {penalty[0].source.file} may go back through a penalty on"
             " gradients alone, and DistributedDataParallel then waits for the other parameters",
             "add 0 * the model's output to that loss, or one backward",
+        )
+    if kept := kept_graph(program):
+        return (
+            f"line {kept[1].lineno} of {kept[0].source.file} keeps its graph for another backward"
+            " pass, which DistributedDataParallel does not average",
+            "add the losses, and go back once",
         )
     place = place_behind(module, wrap.stmt, wrap.target)
     if drawn := drawn_behind(module, place, (wrap.target, wrap.inner)):

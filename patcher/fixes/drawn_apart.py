@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from ..analysis.drawn_examples import ALIKE
 from ..analysis.program import Program
 from ..analysis.train_loops import TrainLoop, calls_around
 from ..source.module import Module
@@ -34,10 +35,13 @@ def knew_no_ranks(program: Program) -> bool:
 
 
 def draws_alike(program: Program) -> bool:
-    """Whether ranks shuffle by one seed, in a script that knew of no ranks and so deals nothing."""
+    """Whether ranks shuffle by one seed, in a script that knew of no ranks and so deals nothing.
+
+    Or by the random numbers of rank 0, which they have taken from it.
+    """
     return knew_no_ranks(program) and any(
-        module.dotted(call.func) == "torch.manual_seed" and program.is_live(module, call)
-        for module, call in program.calls_to("manual_seed")
+        module.dotted(call.func) in ("torch.manual_seed", ALIKE) and program.is_live(module, call)
+        for module, call in program.calls_to("manual_seed", ALIKE)
     )
 
 

@@ -58,6 +58,19 @@ def calls_a_method_of_the_module(evaluation: Evaluation) -> bool:
     )
 
 
+def saves_keys(evaluation: Evaluation) -> bool:
+    """Whether the function saves the model's state, whose keys are the wrapper's if it has one."""
+    assert evaluation.function is not None
+    module = evaluation.module
+    for name in names_within(evaluation.function.body, {evaluation.model}):
+        up = module.parents[name]
+        if isinstance(up, ast.Attribute) and up.attr == "state_dict":
+            return True
+        if isinstance(up, ast.Call) and name in up.args and "save" in module.last_name(up.func):
+            return True
+    return False
+
+
 def is_unwrapped(evaluation: Evaluation) -> bool:
     """Whether the function takes ``.module`` out of its model before the loop."""
     assert evaluation.function is not None
@@ -65,6 +78,8 @@ def is_unwrapped(evaluation: Evaluation) -> bool:
     names = names_within(evaluation.function.body, {evaluation.model})
     stores = [name for name in names if isinstance(name.ctx, ast.Store)]
     if calls_a_method_of_the_module(evaluation):
+        return True
+    if names_within(evaluation.loop.body, {UNWRAPPED_NAME}) and not any(model_uses(evaluation)):
         return True
     return any(
         isinstance(stmt, ast.Assign)

@@ -14,7 +14,7 @@ from ..analysis.loaders import Loader
 from ..analysis.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..source.module import Module
-from ..source.tree import Function, below, last_argument, within
+from ..source.tree import Function, below, keyword, last_argument, parameters, within
 
 PARAMETERS = ("to_train", "made_to_train")
 Told = tuple[str, tuple[Edit, ...]]
@@ -48,7 +48,7 @@ def only_evaluates_else(program: Program, loader: Loader) -> bool:
     function = loader.module.function(loader.call)
     if function is None:
         return False
-    every = [*program.training_loaders, *(each.loader for each in program.evaluations)]
+    every = [*program.training_loaders, *program.evaluation_loaders]
     known = [each.factory_call for each in every if each.call is loader.call]
     places = [*program.callers(function), *program.possible_callers(function)]
     return all(call in known for _, call in places)
@@ -100,11 +100,11 @@ def _other_calls(
         return others
     depth = len(below_it)
     evaluating = [
-        each.loader.made_by[depth][1]
-        for each in program.evaluations
-        if each.loader.call is loader.call
-        and each.loader.made_by[:depth] == below_it
-        and len(each.loader.made_by) > depth
+        each.made_by[depth][1]
+        for each in program.evaluation_loaders
+        if each.call is loader.call
+        and each.made_by[:depth] == below_it
+        and len(each.made_by) > depth
     ]
     return [place for place in others if place[1] in evaluating]
 
@@ -137,6 +137,8 @@ def _separating_test(
 
 def _with_parameter(module: Module, function: Function, told: dict[CallPlace, Told]) -> Told:
     """Edits that give a function a parameter by which calls say that they train."""
+    if name := _parameter_that_tells(function, told):
+        return name, tuple(edit for _, more in told.values() for edit in more)
     name = next((each for each in PARAMETERS if not module.spells(each)), "")
     end = last_parameter(function.args)
     if not name or end is None or function.decorator_list:
@@ -150,13 +152,25 @@ def _with_parameter(module: Module, function: Function, told: dict[CallPlace, To
     return name, tuple(edits)
 
 
-def last_parameter(parameters: ast.arguments) -> ast.expr | ast.arg | None:
+def _parameter_that_tells(function: Function, told: dict[CallPlace, Told]) -> str:
+    """The parameter that has been put in for another loader, and says the same of this; or ""."""
+    for name in PARAMETERS:
+        passed = [(where, keyword(call, name), test) for (where, call), (test, _) in told.items()]
+        if name in parameters(function) and all(
+            word is not None and where.text(word.value) == (test or "True")
+            for where, word, test in passed
+        ):
+            return name
+    return ""
+
+
+def last_parameter(of: ast.arguments) -> ast.expr | ast.arg | None:
     """The end of all parameters before ``**options``, behind which another one can go."""
-    if parameters.kwonlyargs:
-        return parameters.kw_defaults[-1] or parameters.kwonlyargs[-1]
-    if parameters.vararg is not None:
-        return parameters.vararg
-    if parameters.defaults:
-        return parameters.defaults[-1]
-    named = [*parameters.posonlyargs, *parameters.args]
+    if of.kwonlyargs:
+        return of.kw_defaults[-1] or of.kwonlyargs[-1]
+    if of.vararg is not None:
+        return of.vararg
+    if of.defaults:
+        return of.defaults[-1]
+    named = [*of.posonlyargs, *of.args]
     return named[-1] if named else None

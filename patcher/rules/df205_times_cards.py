@@ -8,7 +8,8 @@ At run time  A rank has one card, and counts all of the list: N ranks on N cards
 Example      DataLoader(train_set, batch_size=args.batch_size * len(gpus))
 Fix          In a process group the list is cut to one card where it is made, and the count is 1.
              Only reported where it is made of something else than a list, or is asked for anything
-             else.
+             else. A warning where a script that makes ranks itself counts a configuration's list,
+             which may be of one card.
 Fix safety   Safe: without a group the list stays whole, and DataParallel is not used in one.
 Source       torch.nn.DataParallel (device_ids)
 """
@@ -77,14 +78,21 @@ def counted_cards(program: Program) -> Iterator[Finding]:
             value = None if size is None else module.definition(size, loader.call) or size
             for call in [] if value is None else everywhere(value, ast.Call):
                 factor = scaling(module, call)
-                counts = module.dotted(call.func) == "torch.cuda.device_count" or (
-                    counts_listed_cards(program, module, call)
-                )
+                counts_all = module.dotted(call.func) == "torch.cuda.device_count"
+                counts = counts_all or counts_listed_cards(program, module, call)
                 if counts and factor and isinstance(factor.op, ast.Mult) and call not in seen:
                     seen.add(call)
+                    # The list of a script that makes ranks itself may be of one card.
+                    is_sure = counts_all or knew_no_ranks(program)
                     code = f"(1 if torch.distributed.is_initialized() else {module.text(call)})"
                     because = f"{' '.join(module.text(factor).split())}: a rank has one card"
-                    yield Finding(module, call, because, (Rewrite(call, code), Import("torch")))
+                    yield Finding(
+                        module,
+                        call,
+                        because,
+                        (Rewrite(call, code), Import("torch")),
+                        severity=None if is_sure else Severity.DEGRADED,
+                    )
 
 
 def counts_listed_cards(program: Program, module: Module, call: ast.Call) -> bool:

@@ -47,6 +47,7 @@ from ..fixes.data_parallel_by_hand import (
     to_own_card,
     training_wraps,
     why_no_ddp,
+    why_not_by_hand,
 )
 from ..fixes.lone_training import forward_through_ddp, refuse_other_work
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
@@ -102,7 +103,8 @@ def findings(program: Program) -> Iterator[Finding]:
             because, edits = beside_data_parallel(program, places, module, wrap)
             if averaged:
                 averaging = averaged[module] if module not in seen else []
-                edits = (*averaging, *to_own_card(module, wrap.call))
+                is_of_ranks = roles_reaching_in_function(module, wrap.call) & RANKS
+                edits = (*averaging, *(to_own_card(module, wrap.call) if is_of_ranks else ()))
             seen.add(module)
             yield Finding(module, wrap.stmt, because, edits)
         for module in averaged.keys() - seen:
@@ -120,7 +122,8 @@ def beside_data_parallel(
     if averaged_beside(program):
         return f"{why or GOES_PAST}: ranks average the gradients by hand", ()
     if why:
-        return f"{why}: {way_out}", ()
+        neither = why_not_by_hand(program)
+        return f"{why}{neither and f', and by hand, {neither}'}: {way_out}", ()
     because = "DataParallel is for one process, and nothing wraps the model for ranks"
     edits = add_ddp(program, module, wrap)
     if not edits and not roles_reaching_in_function(module, wrap.stmt) & RANKS:

@@ -104,9 +104,15 @@ def on_own_card(program: Program, module: Module, call: ast.Call) -> tuple[Edit,
         and module.text(load.func.value) == wrap.target
         and precedes(wrap.stmt, load)
     ]
-    if not loads or not is_whatever_cards(module, wrap.stmt):
+    gate = with_gate(module, wrap.stmt)
+    if not loads or not to_own_card(module, call):
         return ()
-    return to_own_card(module, call)
+    if is_whatever_cards(module, wrap.stmt):
+        return to_own_card(module, call)
+    if not isinstance(gate, ast.If) or gate.orelse or not is_whatever_cards(module, gate):
+        return ()
+    test = f"{module.conjunct(gate.test)} or torch.distributed.is_initialized()"
+    return (*to_own_card(module, call), Rewrite(gate.test, test))
 
 
 def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]:

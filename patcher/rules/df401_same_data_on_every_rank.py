@@ -30,10 +30,12 @@ from ..analysis.batch_samplers import deals_by_rank
 from ..analysis.batch_taint import NotDealtError
 from ..analysis.dealing import (
     dealt_by_hand,
+    is_for_lone_process,
     is_iterable_dataset,
     seeded_by_rank,
     takes_turns,
 )
+from ..analysis.drawn_examples import drawn_example, ranks_draw_alike
 from ..analysis.frameworks import (
     DEALS_DATA,
     DIVIDES_WORK,
@@ -93,13 +95,29 @@ def findings(program: Program) -> Iterator[Finding]:
             if not is_dealt and not tells_library_of_ranks(program):
                 yield from without_loader(program, loop)
             continue
-        for loader in (loop.loader, *loop.loader.others, *loop.beside):
-            if loader.call not in seen:
+        every = (loop.loader, *loop.loader.others, *loop.beside)
+        for loader in every:
+            if loader.call not in seen and loader.distributed_samplers:
+                yield from drawn_alike(program, loader)
+            if loader.call not in seen and not is_for_lone_process(program, loader, every):
                 seen.add(loader.call)
                 for each in undealt(program, loader, told):
                     # It may be meant that a step takes the same batch of a second one everywhere.
                     is_second = loader in loop.beside
                     yield replace(each, severity=Severity.DEGRADED) if is_second else each
+
+
+def drawn_alike(program: Program, loader: Loader) -> Iterator[Finding]:
+    """The finding of a loader that is dealt, and whose data set draws its examples itself."""
+    found = drawn_example(program, loader) if ranks_draw_alike(program) else None
+    if found is not None:
+        module, draw = found
+        because = (
+            "this may choose the example, whichever one is asked for, and all ranks draw alike: "
+            "behind the seeds and the data add torch.manual_seed(torch.initial_seed() + rank)"
+        )
+        severity = None if knew_no_ranks(program) else Severity.DEGRADED
+        yield Finding(module, draw, because, severity=severity)
 
 
 def tells_library_of_ranks(program: Program) -> bool:

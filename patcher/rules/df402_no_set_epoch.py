@@ -21,11 +21,20 @@ from ..analysis.train_loops import TrainLoop, calls_around
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, argument, bound_names, is_inside, is_within, parameters, within
+from ..source.tree import (
+    Function,
+    argument,
+    bound_names,
+    everywhere,
+    is_inside,
+    is_within,
+    parameters,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
-CountingLoop = tuple[ast.For, str]  # and the name it counts in
+CountingLoop = tuple[ast.For | ast.While, str]  # and the name it counts in
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -143,7 +152,7 @@ def next_number(loop: TrainLoop, call: ast.Call) -> Finding:
     )
 
 
-def is_made_under_test(loader: Loader, epochs: ast.For) -> bool:
+def is_made_under_test(loader: Loader, epochs: ast.For | ast.While) -> bool:
     """Whether a test above a loop over epochs decides whether there is a loader."""
     return any(
         isinstance(up, ast.If) and not is_inside(epochs, up)
@@ -237,11 +246,37 @@ def counting_loops(module: Module, node: ast.AST) -> Iterator[CountingLoop]:
     for up in module.ancestors(node):
         if isinstance(up, Function):
             return
+        if isinstance(up, ast.While) and (number := counted_up(module, up)):
+            yield up, number
         if not isinstance(up, ast.For) or not is_counting(module, up.iter):
             continue
         target = up.target.elts[0] if isinstance(up.target, ast.Tuple) else up.target
         if isinstance(target, ast.Name):
             yield up, target.id
+
+
+def counted_up(module: Module, loop: ast.While) -> str:
+    """The name in ``while epoch < epochs:`` to which each turn or step adds; or empty."""
+    tested = {name.id for name in everywhere(loop.test, ast.Name)}
+    for add in within(loop.body, ast.AugAssign):
+        if (
+            isinstance(add.target, ast.Name)
+            and add.target.id in tested
+            and isinstance(add.op, ast.Add)
+            and isinstance(add.value, ast.Constant)
+            and [*stores_within(module, add.target, loop)] == [add.target]
+            and not any(
+                isinstance(up, ast.If) and is_inside(up, loop) for up in module.ancestors(add)
+            )
+        ):
+            return add.target.id
+    return ""
+
+
+def stores_within(module: Module, name: ast.Name, loop: ast.While) -> Iterator[ast.Name]:
+    """Where a loop binds a name."""
+    stores = module.stores.get((module.function(name), name.id), ())
+    return (store for store in stores if is_within(store, loop.body))
 
 
 def is_counting(module: Module, source: ast.expr | None) -> bool:

@@ -27,6 +27,7 @@ from ..analysis.rank_reach import (
     is_surely_entered,
     roles_reaching,
 )
+from ..analysis.wrapping import averages_otherwise
 from ..analysis.written_paths import is_memory, is_of_one_example
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
@@ -106,7 +107,8 @@ def trains_between(program: Program, module: Module, read: ast.Call, write: ast.
             for where, call in (program.callers(owner) if owner is not None else ())
             if where is module and module.function(call) is function
         ]
-    return bool(program.calls_to("DistributedDataParallel")) and any(
+    meets = program.calls_to("DistributedDataParallel") or averages_otherwise(program)
+    return bool(meets) and any(
         precedes(read, step) and precedes(step, write) and not is_inside(read, step)
         for step in steps
     )

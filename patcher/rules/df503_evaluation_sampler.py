@@ -16,6 +16,7 @@ Source       torch.utils.data.distributed.DistributedSampler (shuffle, drop_last
 
 from collections.abc import Iterator
 
+from ...record import replace
 from ..analysis.evaluating_ranks import combines_parts
 from ..analysis.evaluations import Evaluation
 from ..analysis.program import Program
@@ -30,7 +31,7 @@ CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    for evaluation in program.evaluations:
+    for evaluation in evaluations_by_loader(program):
         loader = evaluation.loader
         if not loader.distributed_samplers:
             continue
@@ -55,6 +56,14 @@ def findings(program: Program) -> Iterator[Finding]:
             if trained
             else evaluate_share(program, evaluation) or evaluate_whole(evaluation),
         )
+
+
+def evaluations_by_loader(program: Program) -> Iterator[Evaluation]:
+    """Each evaluation, once more for each loader that another branch constructs for it."""
+    for evaluation in program.evaluations:
+        yield evaluation
+        for loader in evaluation.loader.others:
+            yield replace(evaluation, loader=loader)
 
 
 def deal_training_alone(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:

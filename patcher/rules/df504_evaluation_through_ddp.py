@@ -28,6 +28,7 @@ from ..fixes.evaluated_modules import (
     is_the_module,
     is_unwrapped,
     model_uses,
+    saves_keys,
     takes_module_out,
 )
 from ..fixes.process_group import unwrapped_model
@@ -59,7 +60,8 @@ def findings(program: Program) -> Iterator[Finding]:
     unwrapped: set[ast.stmt] = set()  # a function with two loops calls eval() once
     for evaluation in program.evaluations:
         module, model, function = evaluation.module, evaluation.model, evaluation.function
-        if function is not None and model in parameters(function):
+        is_passed = function is not None and model in parameters(function)
+        if function is not None and is_passed and not saves_keys(evaluation):
             if evaluation.mode not in unwrapped and not is_unwrapped(evaluation):
                 unwrapped.add(evaluation.mode)
                 first = first_need(evaluation)
@@ -76,7 +78,8 @@ def findings(program: Program) -> Iterator[Finding]:
                     severity=severity_of(program, evaluation),
                 )
         elif (
-            (uses := list(model_uses(evaluation)))
+            not (is_passed and is_unwrapped(evaluation))
+            and (uses := list(model_uses(evaluation)))
             and not is_the_module(module, uses[0])
             and not is_bare(program, module, uses[0])
         ):

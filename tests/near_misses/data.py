@@ -255,6 +255,17 @@ REPORTED: list[tuple[str, str, str]] = [
             train(model, batches)
         train(model, batches)
         """),
+    ("DF402", "steps that ranks may count apart", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        while step < steps:
+            for batch in loader:
+                loss = model(batch)
+                loss.backward()
+                if loss.item() < 9:
+                    step += 1
+        """),
     ("DF402", "a loop that does not count", """
         from torch.utils.data import DataLoader
         from torch.utils.data.distributed import DistributedSampler

@@ -1,0 +1,103 @@
+"""DF401: data sets that draw an example, whichever one they are asked for."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import found
+from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.findings import Severity
+
+DATA = """\
+import random
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Speakers(Dataset):
+    def __init__(self, files, draws):
+        self.files, self.draws = files, draws
+    def __len__(self):
+        return len(self.files)
+    def __getitem__(self, index):
+        {pick}
+        return torch.load(chosen)
+"""
+TRAIN = """
+{seed}
+model = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+data = Speakers(["a.pt", "b.pt"], True)
+loader = DataLoader(data, batch_size=2, shuffle=True)
+for epoch in range(3):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+"""
+SEED = "torch.manual_seed(0)"
+DRAWN = "chosen = random.choice(self.files)"
+EITHER = "if self.draws:\n            chosen = random.sample(self.files, 1)[0]\n        else:\n"
+EITHER += "            chosen = self.files[index]"
+BY_NUMBER = "number = np.random.randint(len(self.files))\n        chosen = self.files[number]"
+
+
+def script(pick: str, seed: str = SEED) -> str:
+    return DATA.replace("{pick}", pick) + TRAIN.format(seed=seed)
+
+
+@pytest.mark.parametrize("pick", [DRAWN, EITHER, BY_NUMBER])
+@pytest.mark.parametrize("seed", [SEED, "np.random.seed(7)", "seed = 3\nrandom.seed(seed)"])
+def test_ranks_that_draw_alike_would_train_on_the_same_examples(
+    pick: str, seed: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(script(pick, seed))
+    result = patch(path)
+    assert "this may choose the example" in result.refusal
+    assert "torch.manual_seed(torch.initial_seed() + rank)" in result.refusal
+
+
+RIGHT = {
+    "the index chooses": script("chosen = self.files[index]"),
+    "a crop of it is drawn": (
+        script("start = random.randint(0, 9)\n        chosen = self.files[index][start:]")
+    ),
+    "another one beside it": (
+        script("other = random.choice(self.files)\n        chosen = self.files[index] + other")
+    ),
+    "the index is the seed": script(f"random.seed(index)\n        {DRAWN}"),
+    "nothing is seeded": script(DRAWN, ""),
+    "seeds of each rank": script(DRAWN, "torch.manual_seed(7 + int(os.environ['RANK']))"),
+    "seeds on demand": script(DRAWN, f"if args.seed is not None:\n    {SEED}"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
+def test_other_draws_are_left_alone(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(text)
+    result = patch(path)
+    assert "this may choose" not in result.refusal
+    assert result.diff().count("else DistributedSampler(") == 1
+
+
+OF_RANKS = """
+torch.distributed.init_process_group("gloo")
+{seed}
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+data = Speakers(["a.pt", "b.pt"], True)
+loader = DataLoader(data, sampler=torch.utils.data.distributed.DistributedSampler(data))
+for batch in loader:
+    model(batch).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("seed", "count"), [(SEED, 1), ("torch.manual_seed(7 + torch.distributed.get_rank())", 0)]
+)
+def test_a_script_of_ranks_is_warned(seed: str, count: int) -> None:
+    findings = found("DF401", DATA.replace("{pick}", EITHER) + OF_RANKS.format(seed=seed))
+    assert [each.severity for each in findings] == [Severity.DEGRADED] * count
