@@ -224,6 +224,14 @@ PLACES = {
         + "size = args.batch_size\n"
         + LOOP.format(epochs="n", batch="size"),
     ),
+    "a name above the imports": (
+        "__author__ = 'me'\n" + HEAD + "size = 64\n" + LOOP.format(epochs="n", batch="size"),
+        "__author__ = 'me'\n"
+        + HEAD.replace("torch\n", "torch\nimport argparse\n", 1)
+        + MADE
+        + "size = args.batch_size\n"
+        + LOOP.format(epochs="n", batch="size"),
+    ),
 }
 
 STEPS = """\

@@ -107,6 +107,33 @@ def test_what_a_path_is_made_of(line: str, kind: PathKind) -> None:
     assert {each.path_kind for each in found} == {kind}
 
 
+METER = """
+import torch
+
+class Meter:
+    def plot(self, path):
+        self.figure.savefig(path)
+
+meter = Meter()
+checkpoint = {source}
+if checkpoint:
+    meter = checkpoint["meter"]
+meter.plot("loss.png")
+"""
+
+
+@pytest.mark.parametrize(
+    ("source", "certain"), [('torch.load("last.pt")', 1), ("build(meters)", 0)]
+)
+def test_what_comes_from_a_checkpoint_is_of_the_class_of_what_it_replaces(
+    source: str, certain: int
+) -> None:
+    whole = program(METER.format(source=source))
+    plot = whole.script.all_functions[0]
+    assert len(whole.callers(plot)) == certain
+    assert len(whole.possible_callers(plot)) == 1 - certain
+
+
 def test_a_path_that_a_helper_gets_is_the_callers() -> None:
     whole = program("def g(path):\n    torch.save(1, path)\ndef f(args):\n    g(args.out)\n")
     call = whole.script.calls_to("g")[0]

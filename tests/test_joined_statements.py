@@ -9,6 +9,7 @@ from cases import fixed, found, module
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.editing.apply import apply_edits
 from ddpfix.patcher.editing.edits import Edit, Guard, Import, Insert, Replace, Unwrap
+from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.engine.rounds import apply_round
 from ddpfix.patcher.findings import Finding
 from ddpfix.patcher.source.files import Source
@@ -116,3 +117,32 @@ def test_what_comes_later_on_a_line_comes_later(code: str, text: str) -> None:
     assert len(found(code, joined)) == len(found(code, apart))
     assert found(code, apart) or code == "DF607"
     assert fixed(code, joined).replace("; ", "\n") == fixed(code, apart)
+
+
+TABS = """\
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(torch.randn(24, 2), batch_size=4, shuffle=True)
+model = torch.nn.Linear(2, 1)
+if torch.cuda.is_available():
+    model = torch.nn.DataParallel(model)
+    if torch.cuda.device_count() > 1:
+\t    print("cards")
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(3):
+    for batch in loader:
+        model(batch).mean().backward()
+        optimizer.step()
+"""
+
+
+def test_tabs_among_spaces_are_named_where_they_cannot_be_edited(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TABS)
+    assert compile(TABS, "train.py", "exec")
+    assert patch(script).refusal.startswith(
+        "not patched: line 9: it is indented by a tab, other lines by spaces, and libcst"
+    )
+    script.write_text(TABS.expandtabs())
+    assert patch(script).refusal == ""

@@ -284,3 +284,44 @@ def test_what_cannot_be_told_apart_is_refused(made: str, train: str, tmp_path: P
     result = patch(script)
     assert "DF401" in result.refusal, result.diff()
     assert not result.changes
+
+
+STEPS = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+def make(data):
+    return DataLoader(data, batch_size=4, shuffle=True)
+
+
+def train(loader, model, optimizer):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+"""
+EPOCHS = """
+model = torch.nn.DataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(3):
+    batches = make(torch.randn(24, 2))
+    print(epoch)
+    train(batches, model, optimizer)
+"""
+
+
+@pytest.mark.parametrize("module", ["train.py", "steps.py"])
+def test_a_loader_of_one_epoch_learns_it_once_it_is_made(tmp_path: Path, module: str) -> None:
+    script = tmp_path / "train.py"
+    (tmp_path / module).write_text(STEPS)
+    head = STEPS if module == "train.py" else "import torch\nfrom steps import make, train\n"
+    script.write_text(head + EPOCHS)
+    result = patch(script)
+    assert result.refusal == ""
+    assert (
+        "    print(epoch)\n"
+        "    if isinstance(batches.sampler, DistributedSampler):\n"
+        "        batches.sampler.set_epoch(epoch)\n"
+        "    train(batches, model, optimizer)\n"
+    ) in result.changes[0].text

@@ -89,6 +89,19 @@ ALL_THERE = """
     for path in paths:
         model.load_state_dict(torch.load(path))
 """
+IF_ANY = """
+    paths = glob.glob(folder + "/*.pt")
+    if paths:
+        last = max(paths)
+        print(last)
+        model.load_state_dict(torch.load(last))
+"""
+IF_NONE = """
+    paths = glob.glob(folder + "/*.pt")
+    if not paths:
+        return
+    model.load_state_dict(torch.load(paths[-1]))
+"""
 IF_NOT_ELSE = """
     if folder == "":
         pass
@@ -102,9 +115,11 @@ IF_NOT_ELSE = """
     [
         (IF_THERE, '    if os.path.exists(folder + "/best.pt"):'),
         (ALL_THERE, "    if model.training:"),
+        (IF_ANY, "    paths = glob.glob("),
+        (IF_NONE, "    paths = glob.glob("),
         (IF_NOT_ELSE, '        model.load_state_dict(torch.load(folder + "/best.pt", '),
     ],
-    ids=["if it exists", "a list of them", "elif"],
+    ids=["if it exists", "a list of them", "if there are any", "none of them", "elif"],
 )
 def test_ranks_wait_before_they_look(tmp_path: Path, test: str, line: str) -> None:
     script = tmp_path / "train.py"

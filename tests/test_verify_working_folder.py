@@ -116,6 +116,30 @@ def test_files_that_come_out_otherwise_break_c2(project: Path) -> None:
     assert verdict.row("C2").evidence == "files differ: scores.txt"
 
 
+TIMED = """
+began = time.time()
+for epoch in range(2):
+    train()
+    test(epoch)
+    logging.getLogger("t").info("epoch took = %.9f", time.time() - began)
+    with open("timed.txt", "a") as file:
+        file.write("%d %.9f\\n" % (epoch, time.time() - began))
+with open("run-%d.txt" % time.time_ns(), "w") as file:
+    file.write("done")
+"""
+
+
+def test_seconds_in_what_a_script_writes_are_no_fault_of_the_patch(project: Path) -> None:
+    text = PICTURES.replace("import os\n", "import logging, os, time\n", 1)
+    (project / "train.py").write_text(text.partition("for epoch in range(2):")[0] + TIMED)
+    verdict = judge(project / "train.py", "auto")
+    assert verdict.holds, verdict.rows
+    assert verdict.row("C2").evidence.endswith(
+        "2 files the same; the original alone gives another run-#.txt, timed.txt, epoch took each "
+        "time"
+    )
+
+
 def test_in_place_such_runs_are_refused(project: Path) -> None:
     result = run("verify", "--in-place", "train.py", "--", *ARGUMENTS)
     assert result.exit_code == 2

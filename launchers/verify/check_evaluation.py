@@ -20,6 +20,7 @@ from .output_files import (
     list_text_files,
 )
 from .prediction_order import hidden_order
+from .unsteady import Unsteady
 from .wording import comma_list, first_few, group_by_problem
 
 # The usual names of evaluation metrics.
@@ -47,7 +48,7 @@ def scores_once(evidence: Evidence) -> Row:
             (run.name, text)
             for text in _coverage_problems(run, expected, evidence.evaluations_cut_short)
         ]
-        problems += [(run.name, text) for text in _rank_disagreement(run)]
+        problems += [(run.name, text) for text in _rank_disagreement(run, evidence.unsteady)]
         if not run.ended_well:
             unproven.append(f"{run.name} did not end well: {run.failure_reason}")
     different, doubtful = _differing_scores(evidence)
@@ -109,7 +110,7 @@ def _differing_scores(evidence: Evidence) -> tuple[list[tuple[str, str]], list[s
         base = evidence.reference_of(run)
         if evidence.evaluations_cut_short or not (run.ended_well and base.ended_well):
             continue
-        different = score_difference(base, run)
+        different = score_difference(base, run, evidence.unsteady)
         if not different:
             continue
         if weights_may_differ(evidence, run):
@@ -118,7 +119,7 @@ def _differing_scores(evidence: Evidence) -> tuple[list[tuple[str, str]], list[s
                 unproven.append(f"{run.name}: {different}, but so do the weights, rightfully")
                 continue
             # Metrics are not comparable: without training, a sampled set comes out differently.
-            different = _file_differences(rescored, run)
+            different = _file_differences(rescored, run, evidence.unsteady)
         if different:
             problems.append((run.name, different))
     return problems, unproven
@@ -151,9 +152,11 @@ def _coverage_problems(
         yield problems[0] + rest
 
 
-def _rank_disagreement(run: RunTrace) -> Iterator[str]:
+def _rank_disagreement(run: RunTrace, unsteady: Unsteady) -> Iterator[str]:
     """The first metric in which a rank disagrees with rank 0, if any."""
-    first, *others = [evaluation_scores(run.ranks, trace) for trace in run.ranks]
+    first, *others = [
+        unsteady.steady_metrics(evaluation_scores(run.ranks, trace)) for trace in run.ranks
+    ]
     for trace, other in zip(run.ranks[1:], others, strict=True):
         for (key, value), (other_key, other_value) in zip(first, other, strict=False):
             if key != other_key or not _is_close(key, value, other_value):
@@ -192,11 +195,11 @@ def evaluation_scores(ranks: Sequence[RankTrace], trace: RankTrace) -> list[tupl
     return metrics
 
 
-def score_difference(base: RunTrace, run: RunTrace) -> str:
+def score_difference(base: RunTrace, run: RunTrace, unsteady: Unsteady) -> str:
     """Describe the first score and the prediction files in which two runs differ; "" for none."""
     expected, actual = (
-        evaluation_scores(base.ranks, base.ranks[0]),
-        evaluation_scores(run.ranks, run.ranks[0]),
+        unsteady.steady_metrics(evaluation_scores(base.ranks, base.ranks[0])),
+        unsteady.steady_metrics(evaluation_scores(run.ranks, run.ranks[0])),
     )
     differences = []
     if len(expected) != len(actual):
@@ -205,12 +208,12 @@ def score_difference(base: RunTrace, run: RunTrace) -> str:
         if key != other_key or not _is_close(key, value, other_value):
             differences.append(f"{other_key} is {other_value:g}, in {base.name} {key} is {value:g}")
             break
-    return " and ".join([*differences, *filter(None, [_file_differences(base, run)])])
+    return " and ".join([*differences, *filter(None, [_file_differences(base, run, unsteady)])])
 
 
-def _file_differences(base: RunTrace, run: RunTrace) -> str:
-    names = different_files(base.output, run.output, text_only=True)[:2]
-    return " and ".join(_line_difference(base, run, name) for name in names)
+def _file_differences(base: RunTrace, run: RunTrace, unsteady: Unsteady) -> str:
+    names = unsteady.steady_files(different_files(base.output, run.output, text_only=True))
+    return " and ".join(_line_difference(base, run, name) for name in names[:2])
 
 
 def _line_difference(base: RunTrace, run: RunTrace, name: str) -> str:

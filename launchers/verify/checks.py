@@ -24,6 +24,7 @@ from .check_training import trains_the_same
 from .evidence import Evidence, Row
 from .output_files import different_files, list_files
 from .prediction_order import hidden_order
+from .unsteady import Unsteady
 from .unused_parameters import judge_unused_parameters
 from .wording import comma_list, describe_change, first_few, group_by_problem
 
@@ -90,24 +91,32 @@ def computes_the_same(evidence: Evidence) -> Row:
                 return Row(
                     "C2", "broken", f"step {number}: another {label} ({describe_change(x, y)})"
                 )
-    values = _logged_metrics(one, other)
+    values = [evidence.unsteady.steady_metrics(each) for each in logged_metrics(one, other)]
     if not compare.is_same(*values):
         key, *_ = _first_difference(*values)
         return Row("C2", "broken", f"another value is logged for {key!r}")
-    different = different_files(before.output, after.output, text_only=False)
+    found = different_files(before.output, after.output, text_only=False)
+    different = evidence.unsteady.steady_files(found)
     # Saved arguments hold the number of GPUs, and a shimmed original always sees one.
     expected = [
         name for name in different if evidence.original_needed_shims and _ARGUMENTS.search(name)
     ]
     if different != expected:
         return Row("C2", "broken", f"files differ: {first_few([*{*different} - {*expected}])}")
-    files = sum(1 for _ in list_files(before.output)) - len(expected)
+    files = len(evidence.unsteady.steady_files(list_files(before.output))) - len(expected)
     return Row(
         "C2",
         "holds",
         f"{len(one.steps)} steps bit for bit (loss, norm, rate, parameters), "
-        f"{len(values[0])} logged numbers and {files} files the same",
+        f"{len(values[0])} logged numbers and {files} files the same"
+        + _left_out(evidence.unsteady),
     )
+
+
+def _left_out(unsteady: Unsteady) -> str:
+    """A clause on what two runs of the original do not have in common either; "" for nothing."""
+    names = [*sorted(unsteady.files), *sorted(unsteady.metrics)]
+    return f"; the original alone gives another {first_few(names)} each time" if names else ""
 
 
 def checksum_text(step: StepEvent) -> str:
@@ -115,7 +124,7 @@ def checksum_text(step: StepEvent) -> str:
     return f"{step.checksum.sum} ({step.checksum.sha256[:12]})" if step.checksum else ""
 
 
-def _logged_metrics(one: RankTrace, other: RankTrace) -> list[list[tuple[str, float]]]:
+def logged_metrics(one: RankTrace, other: RankTrace) -> list[list[tuple[str, float]]]:
     """The metrics that each of two runs logs.
 
     Functions that log in only one run and loop over no loader are left out: the second run may

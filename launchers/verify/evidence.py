@@ -14,6 +14,7 @@ from ..trace.events import Closed, Exit
 from ..trace.read import RankTrace, disagreement
 from . import trace_compare as compare
 from .tolerances import FP32, Tolerances
+from .unsteady import STEADY, Unsteady
 from .wording import comma_list
 
 _ERROR = re.compile(r"Error\b|\berror: |^ddpfix")  # argparse writes "run.py: error: …"
@@ -131,6 +132,7 @@ class Evidence:
     ``evaluations_cut_short``: whether evaluations were cut short on request.
     ``has_accumulation_flag``: the script has a flag for gradient accumulation.
     ``original_needed_shims``: the original needed replacements for parts of older libraries.
+    ``unsteady``: what two runs of the original do not have in common.
     ``flags_row`` is the row of C8 and ``patching_row`` that of C9; neither needs a run.
     """
 
@@ -149,6 +151,7 @@ class Evidence:
     tolerances: Tolerances = FP32
     accumulation_note: str = ""
     original_needed_shims: bool = False
+    unsteady: Unsteady = STEADY
     has_accumulation_flag: bool = True
 
     @property

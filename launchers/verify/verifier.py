@@ -20,17 +20,18 @@ from ..trace.events import Seed
 from . import naive
 from . import trace_compare as compare
 from .check_evaluation import score_difference
-from .checks import DDPFIX_IMPORT_ERROR, collect_warnings, judge
+from .checks import DDPFIX_IMPORT_ERROR, collect_warnings, judge, logged_metrics
 from .compare_training import pairs_to_compare, weights_may_differ
 from .control_runs import double_runs, rounding_controls
 from .evidence import Evidence, Row, RunTrace
 from .isolation_choice import choose_isolation
 from .matrix import plan_splits
-from .output_files import list_files
+from .output_files import different_files, list_files
 from .request import VerifyRequest
 from .runner import RunSpec, Say, VerifyRunner
 from .scripts import ScriptsUnderTest, check_flags, prepare_scripts
 from .traced_run import StartRun, run_traced
+from .unsteady import STEADY, Unsteady, find_unsteady
 from .wording import first_few
 
 DETERMINISTIC = ("--no-dropout", "--seed-examples")
@@ -199,6 +200,7 @@ def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:
         tolerances=runner.tolerances,
         accumulation_note=runner.scripts.accumulation_note,
         original_needed_shims=shim,
+        unsteady=_find_unsteady(runner, original, alone, shim),
         has_accumulation_flag=runner.flags.accumulation is not None,
     )
     evidence = attrs.evolve(
@@ -259,6 +261,23 @@ def _run_original(runner: VerifyRunner) -> tuple[RunTrace | None, str, bool]:
     return run, "", shim
 
 
+def _find_unsteady(
+    runner: VerifyRunner, original: RunTrace | None, alone: RunTrace, shim: bool
+) -> Unsteady:
+    """What a second run of the original tells not to compare, where the patched one differs."""
+    if original is None or runner.scripts.original is None or not alone.ended_well:
+        return STEADY
+    first, patched = logged_metrics(original.ranks[0], alone.ranks[0])
+    is_same = compare.is_same(first, patched)
+    if is_same and not different_files(original.output, alone.output, text_only=False):
+        return STEADY
+    again = runner.run_alone("original again", runner.scripts.original, shim, sealed=False)
+    if not again.ended_well:
+        return STEADY
+    first, second = logged_metrics(original.ranks[0], again.ranks[0])
+    return find_unsteady((original.output, again.output), (first, second))
+
+
 def _score_again(runner: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace]:
     """Score, in a group of one, the checkpoints of groups whose weights may differ.
 
@@ -271,8 +290,10 @@ def _score_again(runner: VerifyRunner, evidence: Evidence) -> dict[str, RunTrace
         return rescored
     for run, _ in pairs_to_compare(evidence):
         reference = evidence.reference_of(run)
-        ended_well = run.ended_well and reference.ended_well
-        if ended_well and score_difference(reference, run) and weights_may_differ(evidence, run):
+        if not (run.ended_well and reference.ended_well):
+            continue
+        different = score_difference(reference, run, evidence.unsteady)
+        if different and weights_may_differ(evidence, run):
             rescored[run.name] = runner.run(
                 RunSpec(
                     f"{run.name}, scored by one",

@@ -49,6 +49,8 @@ def _class_of_name(graph: Resolver, module: Module, node: ast.Name, depth: int) 
     if isinstance(owner, ast.ClassDef) and function is not None and is_self(function, node.id):
         return module, owner
     value = module.definition(node, node)
+    if value is not None and is_from_checkpoint(module, value):
+        value = module.definition(node, value)  # what takes its place again is of its class
     if value is None and function is not None:
         parameter = next((a for a in everywhere(function.args, ast.arg) if a.arg == node.id), None)
         if parameter is not None:
@@ -59,6 +61,14 @@ def _class_of_name(graph: Resolver, module: Module, node: ast.Name, depth: int) 
         if found is not None and isinstance(found[1], ast.expr):
             return class_of(graph, found[0], found[1], depth + 1)
     return None if value is None or value is node else class_of(graph, module, value, depth + 1)
+
+
+def is_from_checkpoint(module: Module, value: ast.expr) -> bool:
+    """``checkpoint["meter"]``, of what has been loaded from a file."""
+    if not isinstance(value, ast.Subscript):
+        return False
+    loaded = module.definition(value.value, value)
+    return isinstance(loaded, ast.Call) and module.last_name(loaded.func) == "load"
 
 
 def _class_of_passed(

@@ -224,9 +224,11 @@ class CommandLine:
     def _first_statement(self, settings: list[ConstantSetting]) -> ast.stmt:
         """The first statement of the module that runs behind its imports."""
         body = self.script.tree.body
+        imports = (stmt for stmt in body if isinstance(stmt, ast.Import | ast.ImportFrom))
+        top = next((each for each in imports if not is_of_the_future(each)), body[0])
         first = next(
             stmt
-            for stmt in body
+            for stmt in body[body.index(top) :]
             if not isinstance(stmt, ast.Import | ast.ImportFrom)
             and not (isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant))
         )
@@ -239,6 +241,11 @@ class CommandLine:
         ):
             return holders[0]
         return first
+
+
+def is_of_the_future(stmt: ast.Import | ast.ImportFrom) -> bool:
+    """``from __future__ import annotations``, above which nothing may be imported."""
+    return isinstance(stmt, ast.ImportFrom) and stmt.module == "__future__"
 
 
 def _is_guard(stmt: ast.stmt) -> bool:

@@ -28,7 +28,9 @@ def apply_rounds(
 
 def apply_round(program: Program, findings: list[Finding], texts: dict[str, str]) -> Program:
     """Apply the findings' edits that do not overlap; ``texts`` collects the new texts."""
-    from ..editing.apply import apply_edits  # libcst is slow to import
+    from libcst import ParserSyntaxError  # slow to import
+
+    from ..editing.apply import apply_edits
 
     applied = compatible(findings)
     modules: list[Module] = []
@@ -43,9 +45,26 @@ def apply_round(program: Program, findings: list[Finding], texts: dict[str, str]
         except RefusedError as error:
             error.module = module
             raise
+        except ParserSyntaxError as error:
+            refused = RefusedError(why_not_read(module, error.message))
+            refused.module = module
+            raise refused from error
         texts[source.name] = text
         modules.append(Module(Source(source.name, text, source.encoding, source.bom)))
     return Program(modules[0], tuple(modules[1:]), program.roots, program.unread)
+
+
+def why_not_read(module: Module, message: str) -> str:
+    """Why libcst does not read what Python does, and what to do."""
+    margins = [line[: len(line) - len(line.lstrip())] for line in module.source.text.splitlines()]
+    for number, margin in enumerate(margins, 1):
+        if "\t" in margin and any(" " in each for each in margins):
+            return (
+                f"line {number}: it is indented by a tab, other lines by spaces, and libcst, which"
+                " makes the edits, does not read both in one file; make spaces of the tabs"
+                " (`expand -i`), and patch again"
+            )
+    return f"libcst, which makes the edits, does not read it: {message}"
 
 
 def edits_of_module(program: Program, finding: Finding, module: Module) -> list[Edit]:

@@ -67,7 +67,7 @@ def findings(program: Program) -> Iterator[Finding]:
             if is_first and (is_dealt or loop.module.calls_to(*RANK_SAMPLERS)):
                 yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")
             continue
-        module, (epochs, number), name = place
+        module, (epochs, number), name, use = place
         if not loader.distributed_samplers or calls_set_epoch(module, epochs.body):
             continue
         if loader in beside and is_made_under_test(loader, epochs):
@@ -82,12 +82,12 @@ def findings(program: Program) -> Iterator[Finding]:
             )
             continue
         sampler = f"{name}.sampler"
-        is_made_inside = module is loop.module and name.partition(".")[0] in bound_names(epochs)
+        is_made_inside = name.partition(".")[0] in bound_names(epochs)
         if is_made_inside:
-            counts = [count for _, count in counting_loops(module, loop.steps)]
+            counts = [count for _, count in counting_loops(module, use)]
             number = " + ".join(dict.fromkeys(reversed(counts)))
         code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({number})"
-        insert = Insert(loop.steps, code) if is_made_inside else Insert(epochs, code, "first")
+        insert = Insert(use, code) if is_made_inside else Insert(epochs, code, "first")
         yield Finding(
             module,
             epochs,
@@ -203,34 +203,38 @@ def calls_set_epoch(module: Module, body: list[ast.stmt]) -> bool:
     return any(is_within(node, body) for node in module.attributes("set_epoch"))
 
 
-def epoch_loop(program: Program, loop: TrainLoop) -> tuple[Module, CountingLoop, str] | None:
+def epoch_loop(
+    program: Program, loop: TrainLoop
+) -> tuple[Module, CountingLoop, str, ast.stmt] | None:
     """The loop that counts epochs, its module, and the name that the loader has there.
 
-    The loop stands around the steps, or around the only call of their function.
+    The loop stands around the steps, or around the only call of their function. Last comes the
+    statement that it holds of these.
     """
     module, loader = loop.module, loop.loader
     if loader is None:
         return None
     epochs = counting_loop(module, loop.steps)
     if epochs is not None:
-        return module, epochs, loader.name
+        return module, epochs, loader.name, loop.steps
     function = module.function(loop.steps)
     callers = [] if function is None else program.callers(function)
     if function is None or len(callers) != 1:
         return None
     caller, call = callers[0]
-    epochs = counting_loop(caller, call)
+    epochs, use = counting_loop(caller, call), caller.statement(call)
     if epochs is None:
         return None
     first, dot, rest = loader.name.partition(".")
     value = argument_for_parameter(module, function, call, first)
     if value is not None and first in parameters(function):
-        return caller, epochs, caller.text(value) + dot + rest
+        return caller, epochs, caller.text(value) + dot + rest, use
     is_global = caller is module and (None, first) in module.stores
     is_global &= (function, first) not in module.stores
     if loader.name.startswith("self.") and isinstance(call.func, ast.Attribute):
-        return caller, epochs, caller.text(call.func.value) + loader.name.removeprefix("self")
-    return (caller, epochs, loader.name) if is_global else None
+        name = caller.text(call.func.value) + loader.name.removeprefix("self")
+        return caller, epochs, name, use
+    return (caller, epochs, loader.name, use) if is_global else None
 
 
 def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:

@@ -29,7 +29,7 @@ from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 from ..fixes.rank_0_first import EXISTS
-from ..fixes.written_by_one import runs_for_some_alone
+from ..fixes.written_by_one import depends_on_files, runs_for_some_alone
 from ..source.branches import exclusive, heads
 from ..source.module import Module
 from ..source.tree import (
@@ -262,13 +262,14 @@ def loop_behind_save(module: Module, stmt: ast.stmt, saved: ast.Call) -> ast.stm
 def first_to_look(module: Module, place: ast.stmt, saved: ast.Call) -> ast.stmt:
     """The first statement below the save that looks which files there are for ``place``, or that.
 
-    ``if os.path.exists(path):`` around it, and ``folders = glob(path)`` above a loop over them: a
-    rank that looks before rank 0 has written would go another way.
+    ``if os.path.exists(path):`` around it, and ``folders = glob(path)`` above a loop over them or a
+    test of them: a rank that looks before rank 0 has written would go another way.
     """
     for up in module.ancestors(place):
         if not isinstance(up, ast.If) or not precedes(saved, up):
             break
-        if looks_for_files(module, up.test) and not is_elif(module.parents[up], up):
+        looks = looks_for_files(module, up.test) or depends_on_files(module, up.test)
+        if looks and not is_elif(module.parents[up], up):
             place = up
     read = heads(place) or [place]
     names = {name.id for each in read for name in everywhere(each, ast.Name)}
