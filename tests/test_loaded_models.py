@@ -47,6 +47,15 @@ WHOLE = [
         epoch, model = restore(path, device)
         model.train()
         """),
+    ("a tensor is a factor", "centres = torch.load(path)\nscores = torch.mm(features, centres.T)"),
+    ("from one of two branches", """
+        if os.path.exists(path):
+            centres = torch.load(path)
+        else:
+            centres = encode(data)
+        scores = features @ centres.t()
+        """),
+    ("its own method multiplies", "torch.load(path)['centres'].float().matmul(features)"),
 ]  # fmt: skip
 
 STATES = [
@@ -54,6 +63,9 @@ STATES = [
     ("items of it", "state = torch.load(path)\nmodel.load_state_dict(state['model'])\nmodel(x)"),
     ("items by get", "state = torch.load(path)\nepoch = state.get('epoch', 0)"),
     ("it is moved", "model = torch.load(path).to(device)\nmodel.eval()"),
+    ("a tensor is moved", "centres = torch.load(path).to(device)\nfeatures @ centres.T"),
+    ("a number is added", "state = torch.load(path)\nepoch = state['epoch'] + 1"),
+    ("data are read", "x, y = torch.load(path)\ndata = TensorDataset(x.float(), y)"),
     ("a function returns it", """
         def restore(path):
             return torch.load(path)

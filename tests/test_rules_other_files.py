@@ -73,7 +73,16 @@ def test_a_file_that_is_there_is_removed_by_rank_0_alone() -> None:
     assert "    if is_main_process():\n                os.remove(" in fixed("DF607", text)
 
 
-@pytest.mark.parametrize("read", ['open("old.pt").read()', 'open("other.pt").read()'])
+@pytest.mark.parametrize(
+    "read",
+    [
+        'open("old.pt").read()',
+        'open("other.pt").read()',
+        'os.path.getsize("old.pt")',
+        'Path("old.pt").stat().st_size',
+        'os.path.getsize("other.pt")',
+    ],
+)
 def test_a_file_that_all_ranks_read_is_removed_once_they_have_done_so(read: str) -> None:
     new = fixed("DF607", script(f"print({read})", 'os.remove("old.pt")'))
     waits = (

@@ -81,6 +81,9 @@ READERS = {
     "joblib.load": (0, "filename"),
     "os.listdir": (0, "path"),
     "os.scandir": (0, "path"),
+    "os.stat": (0, "path"),
+    "os.path.getsize": (0, "filename"),
+    "os.path.getmtime": (0, "filename"),
     "glob.glob": (0, "pathname"),
 }
 READING_METHODS = {
@@ -91,14 +94,13 @@ READING_METHODS = {
     "read_parquet": (0, "path"),
     "read_text": (-1, ""),
     "read_bytes": (-1, ""),
+    "stat": (-1, ""),
     "load_file": (0, "filename"),
 }
 TESTS = {
     "os.path.exists": (0, "path"),
     "os.path.isfile": (0, "path"),
     "os.path.isdir": (0, "s"),
-    "os.path.getsize": (0, "filename"),
-    "os.path.getmtime": (0, "filename"),
     "os.access": (0, "path"),
 }
 TESTING_METHODS = {"exists": (-1, ""), "is_file": (-1, ""), "is_dir": (-1, "")}

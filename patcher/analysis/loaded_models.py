@@ -1,4 +1,4 @@
-"""Models that lie in a file whole, and are used as they come out of it."""
+"""Models and tensors that lie in a file whole, and are used as they come out of it."""
 
 from __future__ import annotations
 
@@ -15,19 +15,27 @@ RUNS = frozenset(
 )
 """Methods of a model that a dictionary of its weights lacks."""
 WRAPPERS = ("DataParallel", "DistributedDataParallel")
+PRODUCTS = (
+    *("mm", "bmm", "matmul", "mv", "dot", "addmm", "einsum", "cdist", "linear"),
+    *("cosine_similarity", "pairwise_distance"),
+)
+"""Functions of torch whose arguments have to be on one device."""
+SAME_DEVICE = ("T", "mT", "t", "transpose", "permute", "float", "half", "detach", "clone", "view")
+"""Attributes and methods of a tensor that give another one on its device."""
 MAX_STEPS = 6  # names, items and functions between the file and the use
 
 
 def holds_used_model(program: Program, module: Module, load: ast.Call) -> bool:
-    """Whether what a call loads, or an item of it, is run as a model where it lies.
+    """Whether what a call loads, or an item of it, is run as a model or multiplied where it lies.
 
     ``model = torch.load(path)`` and then ``model(x)``; also by a function that returns it, alone
     or among others. What goes to ``load_state_dict`` is copied to the model's card, and is none.
+    ``torch.mm(features, centres.T)`` wants the centres where the features are.
     """
     pending: list[tuple[Module, ast.expr, int]] = [(module, load, 0)]
     while pending:
         where, node, steps = pending.pop()
-        if is_run(where, node):
+        if is_run(where, node) or is_multiplied(where, node):
             return True
         if steps < MAX_STEPS:
             pending += [(*place, steps + 1) for place in next_places(program, where, node)]
@@ -44,6 +52,19 @@ def is_run(module: Module, node: ast.expr) -> bool:
     return user.func is node or (node in user.args and module.last_name(user.func) in WRAPPERS)
 
 
+def is_multiplied(module: Module, node: ast.expr) -> bool:
+    """Whether a tensor is a factor, which has to be on the device of the other one."""
+    user = module.parents[node]
+    match user:
+        case ast.BinOp(op=ast.MatMult()):
+            return True
+        case ast.Attribute(attr=attr):  # centres.mm(features)
+            return attr in PRODUCTS
+        case ast.Call(args=args):
+            return node in args and module.last_name(user.func) in PRODUCTS
+    return False
+
+
 def next_places(
     program: Program, module: Module, node: ast.expr
 ) -> Iterator[tuple[Module, ast.expr]]:
@@ -57,6 +78,9 @@ def next_places(
             yield from reads(module, target)
         case ast.Subscript(value=value) if value is node:
             yield module, user
+        case ast.Attribute() if user.attr in SAME_DEVICE:
+            call = module.parents[user]
+            yield module, call if isinstance(call, ast.Call) and call.func is user else user
         case ast.Attribute(attr="get" | "pop"):
             call = module.parents[user]
             if isinstance(call, ast.Call):

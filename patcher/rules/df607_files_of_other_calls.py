@@ -20,6 +20,7 @@ from ..analysis.certain_reach import surely_on_every_rank
 from ..analysis.effects import Kind, Reached, direct_effects
 from ..analysis.file_effects import BUFFERS, PathKind, file_uses
 from ..analysis.file_locks import holds_file_lock
+from ..analysis.path_text import text_of_path
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
 from ..analysis.written_paths import names_rank
@@ -119,12 +120,18 @@ def is_read_before(program: Program, module: Module, stmt: ast.stmt, path: ast.e
     return path is not None and any(
         use.what == "read"
         and use.path is not None
-        and same_code(use.path, path)
+        and is_same_file(program, module, use.path, path)
         and module.function(use.call) is module.function(stmt)
         and precedes(use.call, stmt)
         and Role.OTHER in roles_reaching(program, module, use.call)
         for use in file_uses(module)
     )
+
+
+def is_same_file(program: Program, module: Module, first: ast.expr, second: ast.expr) -> bool:
+    """Whether two paths are written alike, or put together alike: ``Path(name)`` and ``name``."""
+    texts = [text_of_path(program, module, path) for path in (first, second)]
+    return same_code(first, second) or texts[0] == texts[1]
 
 
 def may_concern_all(program: Program, module: Module, stmt: ast.stmt, writer: ast.Call) -> bool:
