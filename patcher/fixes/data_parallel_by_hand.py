@@ -15,11 +15,7 @@ from ..analysis.names import answered_once
 from ..analysis.past_wrapper import steps_past_wrapper
 from ..analysis.penalties import lone_penalty
 from ..analysis.program import Program
-from ..analysis.rank_reach import (
-    RANKS,
-    UNKNOWN,
-    value_for_role,
-)
+from ..analysis.rank_reach import RANKS, UNKNOWN, roles_reaching_in_function, value_for_role
 from ..analysis.teachers import only_teaches
 from ..analysis.train_loops import TrainLoop
 from ..analysis.trained_models import (
@@ -33,7 +29,15 @@ from ..analysis.wrapped_parts import model_with_more_parts
 from ..analysis.wrapping import ABOUT_CARDS, averages_otherwise, takes_steps
 from ..editing.edits import Edit, Import, Rewrite
 from ..source.module import Module
-from ..source.tree import Function, argument, last_argument, mentions, parameters, within
+from ..source.tree import (
+    Function,
+    argument,
+    everywhere,
+    last_argument,
+    mentions,
+    parameters,
+    within,
+)
 from .averaged_by_hand import average_before_steps
 from .chosen_cards import NotShareableError
 from .data_parallel import (
@@ -84,7 +88,7 @@ def averaged_beside(program: Program) -> dict[Module, list[Edit]]:
         return {}
     edits: dict[Module, list[Edit]] = {}
     try:
-        averaging = average_before_steps(program, stepping(program))
+        averaging = average_by_hand(program, places)
     except NotShareableError:
         return {}
     for module, edit in averaging:
@@ -92,10 +96,40 @@ def averaged_beside(program: Program) -> dict[Module, list[Edit]]:
     return edits
 
 
-def why_not_by_hand(program: Program) -> str:
+def average_by_hand(program: Program, places: Sequence[Place]) -> list[tuple[Module, Edit]]:
+    """The edits of steps, each with its module. Raises NotShareableError."""
+    loops = stepping(program)
+    if not loops:
+        raise NotShareableError("no step of an optimizer is seen")
+    for module, wrap in places:
+        if roles_reaching_in_function(module, wrap.call) & RANKS:
+            continue
+        for read in module.attributes("module"):
+            if (
+                module.text(read.value) == wrap.target
+                and roles_reaching_in_function(module, read) & RANKS
+                and not asks_whether_wrapped(module, read)
+            ):
+                raise NotShareableError(f"line {read.lineno} reads what only a wrapper has")
+    return average_before_steps(program, loops)
+
+
+def asks_whether_wrapped(module: Module, read: ast.Attribute) -> bool:
+    """Whether a test around ``model.module`` asks for the attribute, or for a wrapper."""
+    return any(
+        isinstance(up, ast.If | ast.IfExp)
+        and any(
+            module.last_name(call.func) in ("hasattr", "isinstance")
+            for call in everywhere(up.test, ast.Call)
+        )
+        for up in module.ancestors(read)
+    )
+
+
+def why_not_by_hand(program: Program, places: Sequence[Place]) -> str:
     """Why gradients cannot be averaged before each step; or ""."""
     try:
-        average_before_steps(program, stepping(program))
+        average_by_hand(program, places)
     except NotShareableError as error:
         return str(error)
     return ""

@@ -122,7 +122,7 @@ def beside_data_parallel(
     if averaged_beside(program):
         return f"{why or GOES_PAST}: ranks average the gradients by hand", ()
     if why:
-        neither = why_not_by_hand(program)
+        neither = why_not_by_hand(program, places)
         return f"{why}{neither and f', and by hand, {neither}'}: {way_out}", ()
     because = "DataParallel is for one process, and nothing wraps the model for ranks"
     edits = add_ddp(program, module, wrap)
