@@ -60,6 +60,11 @@ SUMS = {
         "loss = total(model(x), y)",
         "def total(a, b):\n    one = (a - b).sum()\n    return one + 0.1 * a.abs().sum()",
     ),
+    "of a class, made above a function": script(
+        "loss = total(model(x), y)",
+        "kind = torch.nn.MSELoss(size_average=False)\n"
+        "def total(a, b):\n    return kind(a, b) + 2 * torch.sum(a)",
+    ),
     "that another is added to": script(f"{SUM}\n    loss += torch.sum(model(x))"),
     "that a factor is put to in place": script(f"{SUM}.mul_(-0.5)"),
     "that is negated": script("loss = torch.sum(model(x)).div(2).neg()"),
@@ -143,6 +148,10 @@ SILENT = {
     "a sum that a method divides by them": of_batches(f"{SUM}.div(args.size)"),
     "a mean of them, made a sum": of_batches("loss = F.mse_loss(model(x), y) * args.size"),
     "a method's weight that nobody knows": script(f"{SUM}.mul(w)"),
+    "a class that a function gets": script(
+        "loss = total(torch.nn.L1Loss(), model(x), y)",
+        "kind = torch.nn.MSELoss(reduction='sum')\ndef total(kind, a, b):\n    return kind(a, b)",
+    ),
     "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
     "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),

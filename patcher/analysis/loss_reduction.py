@@ -12,7 +12,15 @@ from enum import Enum
 from functools import reduce
 
 from ..source.module import Module
-from ..source.tree import argument, argument_values, everywhere, keyword, precedes, within
+from ..source.tree import (
+    argument,
+    argument_values,
+    everywhere,
+    keyword,
+    parameters,
+    precedes,
+    within,
+)
 from .flag_roles import options_in
 from .model_results import forward_of, unpacked_result
 from .program import Program
@@ -190,7 +198,7 @@ def of_call(
     if name in FUNCTIONS_OF_LOSS:
         return asked_for(module, call)
     if isinstance(call.func, ast.Name):
-        made = module.alternatives(call.func, call)
+        made = module.alternatives(call.func, call) or of_the_module(module, call.func)
     elif isinstance(call.func, ast.Attribute):
         made = module.attribute_values.get(call.func.attr, [])
     else:
@@ -283,6 +291,15 @@ def added_terms(module: Module, call: ast.Call, summed: ast.expr) -> list[ast.ex
         case ast.ListComp() | ast.GeneratorExp():
             return [summed.elt]
     return [] if module.dotted(call.func) == "sum" else None
+
+
+def of_the_module(module: Module, name: ast.Name) -> list[ast.expr]:
+    """The one value of a name of the module, read in a function that does not bind it."""
+    function = module.function(name)
+    if function is None or (function, name.id) in module.stores or name.id in parameters(function):
+        return []
+    value = module.single_assignment(None, name.id)
+    return [] if value is None else [value]
 
 
 def is_scaled(program: Program, call: ast.Call) -> bool:
