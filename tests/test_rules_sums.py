@@ -26,6 +26,19 @@ def script(loss: str, head: str = "", back: str = "loss.backward()") -> str:
     return SCRIPT.format(head=head, loss=loss, back=back)
 
 
+PARSED = """\
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--size", type=int)
+parser.add_argument("--weight", type=float)
+args = parser.parse_args()"""
+
+
+def of_batches(loss: str) -> str:
+    """The script where an option says how many examples are in a batch."""
+    return script(loss, PARSED).replace("DataLoader(data)", "DataLoader(data, args.size)")
+
+
 SUM = 'loss = F.mse_loss(model(x), y, reduction="sum")'
 SUMS = {
     "of a function": script(SUM),
@@ -41,12 +54,20 @@ SUMS = {
     "by hand": script("loss = (model(x) - y).pow(2).sum()"),
     "of torch's function": script("loss = torch.sum((model(x) - y) ** 2)"),
     "with a factor": script("loss = 0.5 * (model(x) - y).pow(2).sum() / 3"),
+    "with an option for a factor": of_batches("loss = torch.sum(model(x)) / args.weight"),
     "of two": script('loss = F.mse_loss(model(x), y, reduction="sum") - torch.sum(model(x))'),
     "of a function of the script": script(
         "loss = total(model(x), y)",
         "def total(a, b):\n    one = (a - b).sum()\n    return one + 0.1 * a.abs().sum()",
     ),
+    "of a class, made above a function": script(
+        "loss = total(model(x), y)",
+        "kind = torch.nn.MSELoss(size_average=False)\n"
+        "def total(a, b):\n    return kind(a, b) + 2 * torch.sum(a)",
+    ),
     "that another is added to": script(f"{SUM}\n    loss += torch.sum(model(x))"),
+    "that a factor is put to in place": script(f"{SUM}.mul_(-0.5)"),
+    "that is negated": script("loss = torch.sum(model(x)).div(2).neg()"),
     "that a factor is put to": script(f"{SUM}\n    loss *= 0.5"),
     "of sums": script("loss = sum([(model(x) - y).abs().sum(), model(x).sum()])"),
     "of a stack of sums": script("loss = torch.stack([each.sum() for each in model(x)]).sum()"),
@@ -122,6 +143,15 @@ SILENT = {
     "means and what is no loss": script("loss = sum([model(x).mean(), penalty(model)])"),
     "a stack of losses": script("loss = torch.stack([parts[k] for k in parts]).sum()"),
     "a stack of what nobody knows": script("loss = torch.stack(parts(model(x))).sum()"),
+    "a sum over the examples of a batch": of_batches("loss = (model(x) - y).sum() / args.size"),
+    "a sum that is divided by them in place": of_batches(f"{SUM}\n    loss /= args.size"),
+    "a sum that a method divides by them": of_batches(f"{SUM}.div(args.size)"),
+    "a mean of them, made a sum": of_batches("loss = F.mse_loss(model(x), y) * args.size"),
+    "a method's weight that nobody knows": script(f"{SUM}.mul(w)"),
+    "a class that a function gets": script(
+        "loss = total(torch.nn.L1Loss(), model(x), y)",
+        "kind = torch.nn.MSELoss(reduction='sum')\ndef total(kind, a, b):\n    return kind(a, b)",
+    ),
     "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
     "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),

@@ -12,7 +12,16 @@ from enum import Enum
 from functools import reduce
 
 from ..source.module import Module
-from ..source.tree import argument, argument_values, everywhere, keyword, precedes, within
+from ..source.tree import (
+    argument,
+    argument_values,
+    everywhere,
+    keyword,
+    parameters,
+    precedes,
+    within,
+)
+from .flag_roles import options_in
 from .model_results import forward_of, unpacked_result
 from .program import Program
 
@@ -64,6 +73,7 @@ CLASSES_OF_LOSS = frozenset(
         "MultiMarginLoss",
     ]
 )
+SCALING = ("mul", "mul_", "multiply", "div", "div_", "divide", "neg", "neg_")
 SAME_VALUE = ("to", "cuda", "cpu", "float", "double", "half", "squeeze", "contiguous", "clone")
 
 
@@ -96,6 +106,8 @@ def reduction_of(
         match change.op:
             case ast.Add() | ast.Sub():
                 return added(kind, of(change.value, None))
+            case ast.Div() if is_batch_size(program, change.value):
+                return over_batch(kind)
             case ast.Mult() | ast.Div() if is_factor(program, change.value):
                 return kind
             case ast.Div() if module.text(change.value) == accumulation or kind is Reduction.MEAN:
@@ -133,6 +145,8 @@ def reduction_of(
             return of(node.left) if is_factor(program, node.right) else Reduction.UNKNOWN
         case ast.BinOp(op=ast.Div()):
             kind = of(node.left)
+            if is_batch_size(program, node.right):
+                return over_batch(kind)
             if is_factor(program, node.right) or module.text(node.right) == accumulation:
                 return kind
             return Reduction.UNKNOWN if kind is not Reduction.MEAN else kind
@@ -178,10 +192,13 @@ def of_call(
         return of_elements(program, module, summed) if name == "sum" else Reduction.MEAN
     if name in SAME_VALUE and isinstance(call.func, ast.Attribute):
         return reduction_of(program, module, call.func.value, accumulation, depth + 1)
+    if is_scaled(program, call):
+        assert isinstance(call.func, ast.Attribute)
+        return reduction_of(program, module, call.func.value, accumulation, depth + 1)
     if name in FUNCTIONS_OF_LOSS:
         return asked_for(module, call)
     if isinstance(call.func, ast.Name):
-        made = module.alternatives(call.func, call)
+        made = module.alternatives(call.func, call) or of_the_module(module, call.func)
     elif isinstance(call.func, ast.Attribute):
         made = module.attribute_values.get(call.func.attr, [])
     else:
@@ -276,6 +293,24 @@ def added_terms(module: Module, call: ast.Call, summed: ast.expr) -> list[ast.ex
     return [] if module.dotted(call.func) == "sum" else None
 
 
+def of_the_module(module: Module, name: ast.Name) -> list[ast.expr]:
+    """The one value of a name of the module, read in a function that does not bind it."""
+    function = module.function(name)
+    if function is None or (function, name.id) in module.stores or name.id in parameters(function):
+        return []
+    value = module.single_assignment(None, name.id)
+    return [] if value is None else [value]
+
+
+def is_scaled(program: Program, call: ast.Call) -> bool:
+    """``loss.mul_(-0.5)``: a value is multiplied or divided by a number of the script's."""
+    return (
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr in SCALING
+        and all(is_factor(program, each) for each in argument_values(call))
+    )
+
+
 def of_results(
     program: Program, module: Module, call: ast.Call, depth: int, place: int | None
 ) -> Reduction:
@@ -339,8 +374,29 @@ def added(first: Reduction, second: Reduction) -> Reduction:
     return Reduction.MIXED
 
 
+def over_batch(kind: Reduction) -> Reduction:
+    """What a loss is that is divided by the number of examples of one rank's batch."""
+    return Reduction.MEAN if kind in (Reduction.SUM, Reduction.MEAN) else Reduction.UNKNOWN
+
+
+def is_batch_size(program: Program, node: ast.expr) -> bool:
+    """Whether a number is an option that says how many examples are in a batch of the training."""
+    asked = {each.attr for each in everywhere(node, ast.Attribute)} & set(program.options)
+    loaders = [loop.loader for loop in program.train_loops if loop.loader is not None]
+    return any(
+        asked.intersection(options_in(program, loader.module, loader.batch_size))
+        for loader in loaders
+        if asked and loader.batch_size is not None
+    )
+
+
 def is_factor(program: Program, node: ast.expr) -> bool:
-    """Whether a value is a number of the script's: a constant, an option, a sum of them."""
-    return not any(everywhere(node, ast.Call)) and all(
-        name.id in program.argument_names for name in everywhere(node, ast.Name)
+    """Whether a value is a number of the script's: a constant, an option, a sum of them.
+
+    Not the size of a batch, which makes a mean of a sum.
+    """
+    return (
+        not is_batch_size(program, node)
+        and not any(everywhere(node, ast.Call))
+        and all(name.id in program.argument_names for name in everywhere(node, ast.Name))
     )
