@@ -44,6 +44,7 @@ NOOP = [
      "writer = SummaryWriter('a' if torch.distributed.get_rank() == 0 else 'b')", WRITTEN),
     ("rank 0's run", f"{MAIN} wandb.init()", "pass"),
     ("a run of each rank in a group", "wandb.init(group='all')", "pass"),
+    ("a run that is disabled anyway", "wandb.init(mode='disabled')", "pass"),
     ("a test that may be rank 0's",
      "writer = None\n    if args.is_leader:\n        writer = SummaryWriter()",
      WRITTEN),

@@ -53,6 +53,8 @@ NOOP = [
     ("pairs turned", training("scores = torch.einsum('ab,cb->ca', text, code)", LOSS)),
     ("sums multiplied", training("scores = torch.einsum('ab,cd->ac', text, code)", LOSS)),
     ("each with its own", training("scores = torch.einsum('ab,ab->aa', text, code)", LOSS)),
+    ("one similarity for each", training("scores = F.cosine_similarity(text, code)", LOSS)),
+    ("an outer difference", training("scores = text.unsqueeze(1) - code.unsqueeze(0)", LOSS)),
     ("all ranks' vectors", training("scores = text @ WithOtherRanks.apply(code).t()", LOSS)),
     ("gathered by the script", training("every = all_gather(code)", "scores = text @ every.t()",
         LOSS)),
@@ -346,3 +348,22 @@ def test_two_ranks_have_the_loss_and_gradients_of_one_at_the_global_batch(
     for _, found_gradient in gathered:
         assert found_gradient == pytest.approx(gradient, rel=1e-5, abs=1e-7)
     assert old[0][1] != pytest.approx(gradient, rel=1e-2, abs=1e-3)
+
+
+PAIRS = [
+    ("scores = F.cosine_similarity(text.unsqueeze(1), code.unsqueeze(0), dim=-1)", LOSS),
+    ("scores = args.sim(code.unsqueeze(0), text.unsqueeze(1)) / 0.05", LOSS),
+    (
+        "scores = F.cosine_similarity(text.unsqueeze(1), code.unsqueeze(0), dim=-1)",
+        "n = torch.arange(text.shape[0])\n        n = (n - n % 2 * 2) + 1",
+        "loss = F.cross_entropy(scores, n)",
+    ),
+]
+
+
+@pytest.mark.parametrize("lines", PAIRS)
+def test_similarities_of_all_pairs_are_noted(lines: tuple[str, ...]) -> None:
+    (finding,) = found("DF307", "import torch.nn.functional as F\n" + training(*lines))
+    assert finding.because.endswith("scores against code of this rank's batch only")
+    assert finding.severity is Severity.NOTE
+    assert finding.edits == ()

@@ -96,6 +96,14 @@ def test_a_file_that_all_ranks_read_is_removed_once_they_have_done_so(read: str)
     assert found("DF607", new) == []
 
 
+def test_a_file_that_a_function_of_the_program_may_read_is_removed_once_it_has_done_so() -> None:
+    own = "\n\ndef score(path):\n    return open(path).read()\n"
+    for call, waits in (('score("old.pt")', True), ('score("other.pt")', False)):
+        new = fixed("DF607", script(f"print({call})", 'os.remove("old.pt")') + own)
+        assert ("# another rank may still be reading" in new) is waits
+        assert found("DF607", new) == []
+
+
 def test_a_method_of_the_program_is_read_where_it_is() -> None:
     text = script('tokenizer.save_vocabulary("out")')
     own = "\n\nclass Words:\n    def save_vocabulary(self, folder):\n        pass\n"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...record import record
@@ -10,11 +11,19 @@ from ..source.module import Module
 from ..source.tree import Function, argument_values, everywhere, position, within
 
 TRANSPOSES = ("t", "T", "transpose", "mT")
+SIMILARITY = re.compile("cos|sim", re.IGNORECASE)  # cosine_similarity(), self.sim()
 
 
 def is_arange(module: Module, labels: ast.expr) -> bool:
     """Whether labels are ``torch.arange(…)``: example ``i`` belongs to column ``i``."""
     return is_made_by(module, labels, "torch.arange")
+
+
+def is_of_arange(module: Module, labels: ast.expr) -> bool:
+    """Whether labels are computed from such: ``n - n % 2 * 2 + 1`` are those of pairs in turns."""
+    value = module.definition(labels, labels) or labels
+    names = everywhere(value, ast.Name) if isinstance(value, ast.BinOp) else []
+    return any(is_arange(module, name) for name in names)
 
 
 def is_made_by(module: Module, node: ast.expr, function: str) -> bool:
@@ -90,6 +99,9 @@ def all_pairs_products(module: Module, value: ast.AST) -> Iterator[Product]:
             rows = operands[0] if len(operands) == 2 else getattr(call.func, "value", None)
             if columns is not None and rows is not None:
                 yield Product(call, rows, columns)
+        elif SIMILARITY.search(last) and len(call.args) >= 2:
+            if sides := crossed_operands(*call.args[:2]):
+                yield Product(call, *sides)
         elif last == "sum" and isinstance(call.func, ast.Attribute):
             sides = broadcast_operands(call.func.value)
             if sides is not None:
@@ -116,6 +128,18 @@ def transposed_operand(node: ast.expr) -> ast.expr | None:
     if isinstance(inner, ast.Attribute) and inner.attr in TRANSPOSES:
         return inner.value
     return None
+
+
+def crossed_operands(*operands: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """``x`` and ``y`` of ``x.unsqueeze(1)`` and ``y.unsqueeze(0)``, in either order."""
+    sides: dict[object, ast.expr] = {}
+    for operand in operands:
+        match operand:
+            case ast.Call(
+                func=ast.Attribute(value=vectors, attr="unsqueeze"), args=[ast.Constant(axis)]
+            ):
+                sides[axis] = vectors
+    return (sides[1], sides[0]) if sides.keys() == {0, 1} else None
 
 
 def broadcast_operands(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:

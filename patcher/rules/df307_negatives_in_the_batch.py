@@ -25,9 +25,12 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.in_batch_negatives import (
+    SIMILARITY,
+    Product,
     diagonals,
     distant_product,
     is_arange,
+    is_of_arange,
     masked_products,
     products,
 )
@@ -51,7 +54,10 @@ def findings(program: Program) -> Iterator[Finding]:
         calls = module.nodes(ast.Call) if module.calls_to("arange") else []
         for call in calls:
             scores, target = argument(call, 0, "input"), argument(call, 1, "target")
-            if scores is None or target is None or not is_arange(module, target):
+            if scores is None or target is None:
+                continue
+            is_plain = is_arange(module, target)
+            if not is_plain and not is_of_arange(module, target):
                 continue
             function = module.function(call)
             near = next(products(module, scores), None)
@@ -60,8 +66,9 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             if is_gathered(module, product.columns):
                 continue
-            edits = gather_columns(module, call, product) if near else ()
-            if near and not edits and function not in edited:
+            is_plain &= not is_similarity(module, product)
+            edits = gather_columns(module, call, product) if near and is_plain else ()
+            if near and is_plain and not edits and function not in edited:
                 edits = gather_batch(module, function, product)
                 edited.add(function)
             vectors = module.text(product.columns)
@@ -84,6 +91,12 @@ def findings(program: Program) -> Iterator[Finding]:
                 because = f"line {mask.node.lineno} sorts the pairs of this rank's batch only"
                 edits = gather_batch(module, function, product, mask.labels)
                 yield Finding(module, product.node, because, edits)
+
+
+def is_similarity(module: Module, product: Product) -> bool:
+    """Whether a product is a call such as cosine_similarity(), whose vectors no edit gathers."""
+    call = product.node
+    return isinstance(call, ast.Call) and bool(SIMILARITY.search(module.last_name(call.func)))
 
 
 def is_gathered(module: Module, vectors: ast.expr) -> bool:

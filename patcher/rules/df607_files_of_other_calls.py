@@ -36,7 +36,7 @@ from ..fixes.written_by_one import (
     runs_in_save_pretrained,
 )
 from ..source.module import Module
-from ..source.tree import precedes, same_code, within
+from ..source.tree import argument_values, precedes, same_code, within
 
 CODE, SEVERITY, SAFETY = "DF607", Severity.DEGRADED, Safety.SAFE
 
@@ -116,15 +116,24 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
 
 
 def is_read_before(program: Program, module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool:
-    """Whether a line above, in the same function, reads a file on other ranks than rank 0 too."""
+    """Whether a line above, in the same function, reads a file on other ranks than rank 0 too.
+
+    A function of the program that gets the path may read it.
+    """
+    uses = [(use.call, use.path) for use in file_uses(module) if use.what == "read"]
+    uses += [
+        (call, value)
+        for call in within(module.scope_statements(stmt), ast.Call)
+        for value in argument_values(call)
+        if program.callees(module, call)
+    ]
     return path is not None and any(
-        use.what == "read"
-        and use.path is not None
-        and is_same_file(program, module, use.path, path)
-        and module.function(use.call) is module.function(stmt)
-        and precedes(use.call, stmt)
-        and Role.OTHER in roles_reaching(program, module, use.call)
-        for use in file_uses(module)
+        used is not None
+        and is_same_file(program, module, used, path)
+        and module.function(call) is module.function(stmt)
+        and precedes(call, stmt)
+        and Role.OTHER in roles_reaching(program, module, call)
+        for call, used in uses
     )
 
 

@@ -53,12 +53,18 @@ def findings(program: Program) -> Iterator[Finding]:
     for module, call in program.calls_to("init"):
         if module.dotted(call.func) != "wandb.init" or keyword(call, "group"):
             continue  # a group of runs is meant to have one of each rank
+        if (mode := keyword(call, "mode")) and is_constant(mode.value, "disabled"):
+            continue
         if is_made_by_all(program, module, call):
             because = "every rank starts a run of its own"
             if reason := why_not_disabled(program, module, call):
                 yield Finding(module, call, f"{because}; {reason}")
             else:
                 yield Finding(module, call, because, disabled(program, module, call))
+
+
+def is_constant(node: ast.expr, value: str) -> bool:
+    return isinstance(node, ast.Constant) and node.value == value
 
 
 def is_made_by_all(program: Program, module: Module, call: ast.Call) -> bool:
