@@ -113,3 +113,28 @@ def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path) -> None:
     )
     assert ranks[0] == ranks[1]
     assert ranks[0] == pytest.approx(alone, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("made", "is_patched"),
+    [
+        ("model = torch.nn.DataParallel(Net())\n    return model", True),
+        ("return torch.nn.DataParallel(Net())", False),
+    ],
+)
+def test_the_model_may_be_wrapped_in_another_module_than_it_is_stepped(
+    made: str, is_patched: bool, tmp_path: Path
+) -> None:
+    text = script(*AGAIN["one step for both"])
+    head, rest = text.split("class Net", 1)
+    net, train = rest.split("model = torch.nn.DataParallel(Net())\n")
+    nets = f"import torch\n\n\nclass Net{net}def make():\n    {made}\n"
+    (tmp_path / "nets.py").write_text(nets)
+    path = tmp_path / "train.py"
+    path.write_text(f"{head}from nets import make\nmodel = make()\n{train}")
+    result = patch(path)
+    assert (result.refusal == "") is is_patched
+    texts = {Path(each.source.name).name: each.text for each in result.changes}
+    if is_patched:
+        assert "average_gradients(optimizer)" in texts["train.py"]
+        assert "[torch.cuda.current_device()] if" in texts["nets.py"]

@@ -186,6 +186,22 @@ def test_the_main_guard_of_an_imported_module_reads_nothing(tmp_path: Path) -> N
     assert "barrier()" not in texts["features.py"]
 
 
+@pytest.mark.parametrize(
+    ("use", "waits"),
+    [("judge(gold, path)", True), ("print(path)", False), ("judge(gold)", False)],
+)
+def test_ranks_wait_for_a_file_that_a_parameter_names(use: str, waits: bool) -> None:
+    scored = f"""\
+def score(model, path, gold):
+    numpy.savetxt(path, gold)
+    {use}
+
+"""
+    text = script('score(model, "scores.txt", data)')
+    text = text.replace("def score(model):\n    return numpy.zeros(2)\n\n", scored)
+    assert ("    torch.distributed.barrier()" in fixed("DF607", text)) is waits
+
+
 KEYED = """\
         epoch_config = vars(args)
         frame.to_csv("models/%s/log.csv" % epoch_config["name"])

@@ -353,6 +353,24 @@ FIX = [
         +        loader.sampler.set_epoch(epoch)
              train(epoch, loader)
         """),
+    ("DF402", "a loop without end that adds to the epoch", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        while True:
+            for batch in loader:
+                model(batch).backward()
+                steps += 1
+            if epoch == last:
+                break
+            epoch += 1
+        """, """
+        @@ -4,2 +4,4 @@
+         while True:
+        +    if isinstance(loader.sampler, DistributedSampler):
+        +        loader.sampler.set_epoch(epoch)
+             for batch in loader:
+        """),
     ("DF402", "a loop until enough steps are taken", """
         from torch.utils.data import DataLoader
         from torch.utils.data.distributed import DistributedSampler

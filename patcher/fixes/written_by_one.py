@@ -11,6 +11,7 @@ from ..analysis.rank_reach import RANK_NAMES, RANKS, roles_reaching, roles_reach
 from ..source.module import Module
 from ..source.tree import (
     Function,
+    argument_values,
     bound_names,
     everywhere,
     is_inside,
@@ -21,6 +22,13 @@ from ..source.tree import (
     within,
 )
 
+# Calls that a path can be passed to without the file being read.
+TELLING = frozenset(
+    (
+        *("print", "info", "debug", "warning", "error", "log", "write", "format", "join", "str"),
+        *("basename", "dirname", "abspath", "exists", "isfile", "append", "repr", "Path", "remove"),
+    )
+)
 LOOKS = ("exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "iglob", "scandir")
 
 
@@ -83,6 +91,7 @@ def is_read_later(module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool
     ]
     parts: list[ast.expr] = [node for node in mentioned if isinstance(node.ctx, ast.Load)]
     parts += [node for node in within(later, ast.Constant) if node.value in literals]
+    parts += parameters_handed_on(module, later, path)
     written = [use.path for use in file_uses(module) if use.what == "write"] if parts else []
     return any(
         not any(target and (part is target or is_inside(part, target)) for target in written)
@@ -123,6 +132,22 @@ def asks_for(module: Module, test: ast.If, path: ast.expr | None) -> bool:
         if module.last_name(call.func) in LOOKS
         for asked in (*call.args, getattr(call.func, "value", None))
     )
+
+
+def parameters_handed_on(
+    module: Module, later: list[ast.stmt], path: ast.expr | None
+) -> list[ast.expr]:
+    """Where a path that is a parameter itself goes to another call, which may read the file."""
+    function = None if path is None else module.function(path)
+    if function is None or not isinstance(path, ast.Name) or path.id not in parameters(function):
+        return []
+    return [
+        value
+        for call in within(later, ast.Call)
+        if module.last_name(call.func) not in TELLING
+        for value in argument_values(call)
+        if isinstance(value, ast.Name) and value.id == path.id
+    ]
 
 
 def statements_behind(module: Module, stmt: ast.stmt) -> list[ast.stmt]:

@@ -102,7 +102,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for module, wrap in places:
             because, edits = beside_data_parallel(program, places, module, wrap)
             if averaged:
-                averaging = averaged[module] if module not in seen else []
+                averaging = averaged.get(module, []) if module not in seen else []
                 is_of_ranks = roles_reaching_in_function(module, wrap.call) & RANKS
                 edits = (*averaging, *(to_own_card(module, wrap.call) if is_of_ranks else ()))
             seen.add(module)

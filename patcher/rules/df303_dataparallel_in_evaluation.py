@@ -18,6 +18,7 @@ Source       torch.nn.DataParallel
 import ast
 from collections.abc import Iterator
 
+from ..analysis.kept_graphs import kept_graph
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching_in_function
 from ..analysis.wrapping import is_whatever_cards
@@ -58,8 +59,14 @@ def findings(program: Program) -> Iterator[Finding]:
             if is_on_own_card(call) or averaged_beside(program):
                 continue
             because = "nothing keeps a rank of a process group away from it"
-            edits = on_own_card(program, module, call) or restrict_to_lone_process(module, call)
             wrap = wrap_in(module, call)
+            # Returned at once: DF301 names no wrapper then, and averages nothing by hand.
+            is_kept = wrap is None and kept_graph(program) is not None
+            edits = (
+                to_own_card(module, call)
+                if is_kept
+                else on_own_card(program, module, call) or restrict_to_lone_process(module, call)
+            )
             if wrap is not None and not serves_training(program, module, wrap):
                 edits = (*edits, *asked_of_the_model(module, call)) if edits else edits
             yield Finding(module, call, because, edits)

@@ -260,8 +260,17 @@ def counting_loops(module: Module, node: ast.AST) -> Iterator[CountingLoop]:
 
 
 def counted_up(module: Module, loop: ast.While) -> str:
-    """The name in ``while epoch < epochs:`` to which each turn or step adds; or empty."""
+    """The name in ``while epoch < epochs:`` to which each turn or step adds; or empty.
+
+    In ``while True:`` it is the first one to which each turn adds.
+    """
     tested = {name.id for name in everywhere(loop.test, ast.Name)}
+    if isinstance(loop.test, ast.Constant):
+        tested = {
+            stmt.target.id
+            for stmt in loop.body
+            if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name)
+        }
     for add in within(loop.body, ast.AugAssign):
         if (
             isinstance(add.target, ast.Name)
