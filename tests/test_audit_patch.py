@@ -13,9 +13,10 @@ from cases import module
 from command_line import run
 from ddpfix.patcher.analysis.program import Program
 from ddpfix.patcher.audit import all_obligations, audit
+from ddpfix.patcher.audit.verdict import Answer, AuditVerdict
 from ddpfix.patcher.capabilities import Capability
 from ddpfix.patcher.editing.edits import Replace
-from ddpfix.patcher.engine.audited import WAYS_OUT, line_before
+from ddpfix.patcher.engine.audited import UNREADABLE, WAYS_OUT, line_before, way_out
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Finding
 from planted import GOOD
@@ -155,3 +156,16 @@ def test_a_helper_that_only_rank_0_calls_is_told_where_it_is_called() -> None:
 
 def test_every_obligation_has_a_way_out() -> None:
     assert {each.code for each in all_obligations()} == WAYS_OUT.keys()
+
+
+@pytest.mark.parametrize(
+    ("because", "expected"),
+    [
+        ("`auc` is read, and nothing binds it", WAYS_OUT["O1"]),
+        ("libcst cannot read it: x", UNREADABLE),
+    ],
+)
+def test_a_file_that_cannot_be_read_has_a_way_out_of_its_own(because: str, expected: str) -> None:
+    text = module("x = 1")
+    verdict = AuditVerdict(text, text.tree, Answer.VIOLATED, because, "O1")
+    assert way_out(verdict) == expected

@@ -109,6 +109,17 @@ def roles_at_mark(text: str) -> frozenset[Role]:
             {ALONE},
             id="a conditional expression is a gate",
         ),
+        pytest.param(
+            "def f(args):\n    first = [-1, 0]\n    if args.local_rank in first:\n        mark()",
+            {ALONE, MAIN},
+            id="a list with a name is one",
+        ),
+        pytest.param(
+            "def f(paths):\n    found = []\n    for path in paths:\n        found.append(path)\n"
+            "    if found:\n        mark()",
+            EVERYONE,
+            id="a list that is filled is none",
+        ),
     ],
 )
 def test_roles_that_reach_a_place(text: str, expected: frozenset[Role]) -> None:

@@ -132,6 +132,33 @@ FIX = [
         +        total = mean_of_ranks(total)
                  if best is None or total < best:
         """),
+    (
+        "although an evaluation that nothing calls has this rank's part of the data",
+        stopping() + """
+def score(model, data):
+    model.eval()
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    for batch in loader:
+        try:
+            with torch.no_grad():
+                print(model(batch))
+        except RuntimeError:
+            continue
+
+if __name__ == "__main__":
+    train(args, data, model)
+""", """
+        @@ -4,2 +4,11 @@
+         from torch.utils.data.distributed import DistributedSampler
+        +
+        +
+        +def mean_of_ranks(value): ...
+
+        @@ -22,2 +31,3 @@
+                 pass
+        +        total = mean_of_ranks(total)
+                 if best is None or total < best:
+        """),
     ("all ranks skip a batch that one cannot use",
         loop(inside="if math.isnan(loss):\n                continue"), """
         @@ -4,2 +4,11 @@

@@ -199,6 +199,8 @@ def _name(module: Module, node: ast.Name, depth: int) -> Values:
             return ALL_UNKNOWN
         return RANK_OF_EACH  # a parameter; a local variable may be the rank of something else
     known = name_values(_evaluator(depth), module, node)
+    if any(type(item) is list for item in known) and not _is_only_compared(module, node):
+        return ALL_UNKNOWN
     if node.id == "n_gpu":
         return known[0], 1, 1  # one GPU per process of a group
     if node.id == "world_size":
@@ -206,6 +208,15 @@ def _name(module: Module, node: ast.Name, depth: int) -> Values:
     if known is ALL_UNKNOWN and node.id in MAIN_PROCESS_NAMES and not _is_bound(module, node):
         return IS_MAIN
     return known
+
+
+def _is_only_compared(module: Module, node: ast.Name) -> bool:
+    """Whether a list's name is read in comparisons alone: what else has it may add to the list."""
+    return all(
+        isinstance(module.parents[name], ast.Compare)
+        for name in module.occurrences(node.id)
+        if isinstance(name, ast.Name) and isinstance(name.ctx, ast.Load)
+    )
 
 
 def _is_bound(module: Module, node: ast.Name) -> bool:

@@ -30,6 +30,7 @@ WAYS_OUT = {
     "O11": "name the other script in the same call",
     "O12": "save the state of the module inside the wrapper",
 }
+UNREADABLE = "see that the file is whole, and indented by spaces alone"  # for libcst
 
 
 def judge_result(original: Program, result: Program) -> tuple[str, tuple[AuditVerdict, ...]]:
@@ -52,10 +53,15 @@ def judge_result(original: Program, result: Program) -> tuple[str, tuple[AuditVe
     old_of = dict(zip(result.modules, original.modules, strict=True))
     reasons = [f"{each.code} {place(each, old_of)} ({each.because})" for each in new[:4]]
     if reasons:
-        ways_out = "; ".join(dict.fromkeys(WAYS_OUT[each.code] for each in new[:4]))
+        ways_out = "; ".join(dict.fromkeys(map(way_out, new[:4])))
         text = f"not patched: the result would not keep {', '.join(reasons)}; {ways_out}"
         return f"{text}, and patch again", tuple(verdicts)
     return "", tuple(verdicts)
+
+
+def way_out(verdict: AuditVerdict) -> str:
+    """What the script's author can do about a violation."""
+    return UNREADABLE if "cannot read it" in verdict.because else WAYS_OUT[verdict.code]
 
 
 def is_more(verdict: AuditVerdict, now: int, before: int) -> bool:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
+from ..analysis.adapted_copies import adapted_copy
 from ..analysis.kept_graphs import kept_graph
 from ..analysis.names import answered_once
 from ..analysis.past_wrapper import steps_past_wrapper
@@ -204,6 +205,12 @@ def why_no_ddp(
             f"line {kept[1].lineno} of {kept[0].source.file} keeps its graph for another backward"
             " pass, which DistributedDataParallel does not average",
             "add the losses, and go back once",
+        )
+    if copy := adapted_copy(program):
+        return (
+            f"line {copy[1].lineno} of {copy[0].source.file} trains a copy of the model, whose"
+            " gradients DistributedDataParallel does not average",
+            "average the gradients by hand, before each step",
         )
     place = place_behind(module, wrap.stmt, wrap.target)
     if drawn := drawn_behind(module, place, (wrap.target, wrap.inner)):

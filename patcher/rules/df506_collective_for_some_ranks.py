@@ -249,7 +249,10 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
     module = loop.module
     names = ", ".join(sorted(decision.names)) or "what it has seen"
     # Evaluations are repaired first: the decision may depend on nothing else.
-    is_partial = any(e.loader and e.loader.distributed_samplers for e in program.evaluations)
+    is_partial = any(
+        e.loader and e.loader.distributed_samplers and program.is_live(e.module, e.loop)
+        for e in program.evaluations
+    )
     provable = in_lock_step(loop, test) and roles_reaching(program, module, test) >= RANKS
     edits: tuple[Edit, ...] = ()
     if provable and decision.names and not is_partial:
