@@ -80,11 +80,14 @@ def live(folder: Path, module: str, **files: str) -> set[str]:
 def test_a_wrapper_that_another_script_would_call_wraps_nothing_here(tmp_path: Path) -> None:
     program_of(tmp_path, "probe.py", probe=PROBE, **FILES)
     done = patch(tmp_path / "probe.py")
-    assert done.changes == ()
-    assert "head is trained, and nothing wraps it: wrap head instead of body" in done.refusal
+    assert done.refusal == ""
+    texts = {Path(change.source.name).stem: change.text for change in done.changes}
+    assert "    average_gradients(" in texts["probe"]
+    assert "DistributedDataParallel" not in texts["probe"]
+    assert "DistributedDataParallel" not in texts["pretrain"], "it runs nothing but load()"
 
 
-def test_what_the_refusal_asks_for_gives_a_patch(tmp_path: Path) -> None:
+def test_the_model_that_is_trained_is_wrapped_where_ddp_can(tmp_path: Path) -> None:
     text = PROBE.replace("body = torch.nn.DataParallel(body)", "head = torch.nn.DataParallel(head)")
     program_of(tmp_path, "probe.py", probe=text, **FILES)
     done = patch(tmp_path / "probe.py")
