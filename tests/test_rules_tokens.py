@@ -122,9 +122,6 @@ NOOP = [
     ("a sum", inline(PICKED, made="torch.nn.CrossEntropyLoss(reduction='sum')")),
     ("a loss of each token", inline(PICKED, made="torch.nn.CrossEntropyLoss(reduce=False)")),
     ("a sum, by its old name", inline(PICKED, made="torch.nn.NLLLoss(size_average=False)")),
-    ("classes that weigh otherwise", inline(PICKED, made="torch.nn.CrossEntropyLoss(weight=w)")),
-    ("classes that weigh otherwise, by place", inline(
-        "loss = torch.nn.functional.cross_entropy(logits, labels, w, ignore_index=0)")),
     ("another loss", inline(PICKED, made="torch.nn.MSELoss()")),
     ("no ranks", inline(PICKED).replace("nn.parallel.DistributedDataParallel", "compile")),
     ("batches that ranks share", inline(PICKED) + "class SharedBatchSampler: pass\n"),
