@@ -72,6 +72,19 @@ class Trainer:
 trainer = Trainer(None)
 """
 
+BUFFER = """\
+class Scored(nn.Module):
+    def __init__(self, weight):
+        super().__init__()
+        if weight is None:
+            self.weight = None
+        else:
+            self.register_buffer("weight", weight)
+
+    def forward(self, outputs, labels):
+        return F.cross_entropy(outputs, labels, self.weight)
+"""
+
 
 def script(**parts: str) -> str:
     return SCRIPT.format(**{**PARTS, **parts})
@@ -105,6 +118,10 @@ NOTES = [
         SURE.format("weight")),
     ("a loss of the script's own", script(own=OWN_LOSS, made="criterion = Scored(w)"),
         SURE.format("weight")),
+    ("a buffer", script(own=BUFFER, made="criterion = Scored(w)"), MAYBE.format("self.weight")),
+    ("an attribute that others give",
+        script(own=BUFFER, made="criterion = Scored(None)\ncriterion.weight = w"),
+        MAYBE.format("self.weight")),
     ("below a method of the step", script(own=STEP, loss="loss = trainer.step(outputs, labels)",
         made="pass", passed="None"), SURE.format("self.weight")),
     ("weights that an option asks for",
@@ -113,6 +130,11 @@ NOTES = [
     ("weights of a function that is not read",
         script(made="weights = count(args)\ncriterion = nn.CrossEntropyLoss(weight=weights)"),
         MAYBE.format("weights")),
+    ("weights that a function gives with others", script(made="weights = None\nif args.weigh:\n"
+        "    weights, counts = counted(args)\ncriterion = nn.CrossEntropyLoss(weights)"),
+        MAYBE.format("weights")),
+    ("weights that are taken away again", script(made="weights = torch.ones(2)\nif args.plain:\n"
+        "    weights = None\ncriterion = nn.CrossEntropyLoss(weights)"), MAYBE.format("weights")),
     ("a choice of losses", script(made="criterion = nn.CrossEntropyLoss(w) if args.weigh"
         " else nn.CrossEntropyLoss()"), SURE.format("w")),
 ]  # fmt: skip
@@ -135,6 +157,7 @@ SILENT = [
     ("None of each caller", script(made="criterion = make()")),
     ("None of a parameter", inline("scored(outputs, labels)")),
     ("None of a loss of the script's own", script(own=OWN_LOSS, made="criterion = Scored()")),
+    ("a buffer that is None", script(own=BUFFER, made="criterion = Scored(None)")),
     ("a sum", script(made="criterion = nn.CrossEntropyLoss(w, reduction='sum')")),
     ("a loss of each example", inline("F.cross_entropy(outputs, labels, w, reduction='none')"
         ".mean()")),

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from ...record import record
 from ..source.module import Module
 from ..source.tree import Function, argument, is_none, keyword, parameters, within
+from .batch_origins import bound_value
 from .evaluations import is_gradless as is_decorated_gradless
 from .loss_reduction import SAME_VALUE, Reduction, asked_for, maker_of
-from .objects import attribute_values
+from .objects import ClassOf, attribute_values, classes_above
 from .passed_arguments import argument_for_parameter, default_value
 from .possible_values import Place, values_of
 from .program import Program
@@ -71,7 +72,9 @@ def is_given(program: Program, module: Module, weights: ast.expr, depth: int = 0
             return True if module.dotted(weights.func).startswith("torch.") else None
         case ast.IfExp():
             values = [(module, weights.body), (module, weights.orelse)]
-        case ast.Name() | ast.Attribute() if depth < MAX_DEPTH:
+        case ast.Name() if depth < MAX_DEPTH:
+            values = bound_anywhere(program, module, weights)
+        case ast.Attribute() if depth < MAX_DEPTH:
             values = bound_to(program, module, weights)
     found = {is_given(program, where, value, depth + 1) for where, value in values}
     return found.pop() if len(found) == 1 else None
@@ -97,7 +100,7 @@ def bound_to(program: Program, module: Module, node: ast.expr) -> list[Place]:
     owner = module.enclosing_class(node)
     match node:
         case ast.Attribute(value=ast.Name(id="self"), attr=name) if owner is not None:
-            return [*attribute_values(program, (module, owner), name)]
+            return [*attributes_of(program, (module, owner), name)]
         case ast.Attribute():
             return []
         case ast.Name() if not module.alternatives(node, node):
@@ -105,6 +108,48 @@ def bound_to(program: Program, module: Module, node: ast.expr) -> list[Place]:
             if function is not None and node.id in parameters(function):
                 return passed(program, module, function, node.id)
     return [*values_of(program, module, node)]
+
+
+def bound_anywhere(program: Program, module: Module, name: ast.Name) -> list[Place]:
+    """All that a name is bound to in its scope, whatever comes last; [] where one is unknown."""
+    function = module.function(name)
+    is_passed = function is not None and name.id in parameters(function)
+    if not is_passed and (function, name.id) not in module.stores:
+        function = None
+    stores = module.stores.get((function, name.id), [])
+    values = [bound_value(module, store) for store in stores]
+    known = [(module, value) for value in values if value is not None]
+    if len(known) < len(values):
+        return []
+    known = [(where, value) for where, value in known if not is_moved(value, name.id)]
+    if function is not None and is_passed:
+        arguments = passed(program, module, function, name.id)
+        return known + arguments if arguments else []
+    return known or [*values_of(program, module, name)]
+
+
+def is_moved(value: ast.expr, name: str) -> bool:
+    """``name.to(device)``."""
+    match value:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=same), attr=method)):
+            return same == name and method in SAME_VALUE
+    return False
+
+
+def attributes_of(program: Program, owner: ClassOf, name: str) -> Iterator[Place]:
+    """What a class assigns to ``self.name`` or registers as its buffer, and what others assign."""
+    yield from attribute_values(program, owner, name)
+    for module, definition in classes_above(program, owner):
+        for call in module.calls_to("register_buffer"):
+            value = argument(call, 1, "tensor")
+            named = argument(call, 0, "name")
+            is_this = isinstance(named, ast.Constant) and named.value == name
+            if is_this and value is not None and module.enclosing_class(call) is definition:
+                yield module, value
+    for module in program.modules:
+        for value in module.attribute_values.get(name, ()):
+            if module.enclosing_class(value) is None:
+                yield module, value
 
 
 def passed(program: Program, module: Module, function: Function, name: str) -> list[Place]:
