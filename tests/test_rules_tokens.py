@@ -122,9 +122,6 @@ NOOP = [
     ("a sum", inline(PICKED, made="torch.nn.CrossEntropyLoss(reduction='sum')")),
     ("a loss of each token", inline(PICKED, made="torch.nn.CrossEntropyLoss(reduce=False)")),
     ("a sum, by its old name", inline(PICKED, made="torch.nn.NLLLoss(size_average=False)")),
-    ("classes that weigh otherwise", inline(PICKED, made="torch.nn.CrossEntropyLoss(weight=w)")),
-    ("classes that weigh otherwise, by place", inline(
-        "loss = torch.nn.functional.cross_entropy(logits, labels, w, ignore_index=0)")),
     ("another loss", inline(PICKED, made="torch.nn.MSELoss()")),
     ("no ranks", inline(PICKED).replace("nn.parallel.DistributedDataParallel", "compile")),
     ("batches that ranks share", inline(PICKED) + "class SharedBatchSampler: pass\n"),
@@ -198,19 +195,36 @@ if world > 1:
 """
 
 
+OWN_MEAN = """\
+        mask = labels.ne(0).float()
+        scores = self.out(rows).transpose(1, 2)
+        losses = torch.nn.functional.cross_entropy(scores, labels, reduction="none")
+        loss = (losses * mask).sum() / mask.sum()
+        return loss
+"""
+START, END = SCRIPT.index("        loss_fct = "), SCRIPT.index("\nmodel = inner")
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(SCRIPT, id="a cross entropy"),
+        pytest.param(SCRIPT[:START] + OWN_MEAN + SCRIPT[END:], id="a mask of floats"),
+    ],
+)
 def test_two_ranks_have_the_gradients_of_one_and_one_is_as_it_was(
-    tmp_path: Path, forge: Forge
+    script: str, tmp_path: Path, forge: Forge
 ) -> None:
     import torch
 
-    after = fixed("DF310", SCRIPT)
+    after = fixed("DF310", script)
     (before,), (alone,) = (
         written(forge, tmp_path, name, text, None)
-        for name, text in (("before", SCRIPT), ("alone", after))
+        for name, text in (("before", script), ("alone", after))
     )
     assert alone == before
     ranks = written(forge, tmp_path, "ranks", after, 2)
-    plain = written(forge, tmp_path, "plain", SCRIPT, 2)
+    plain = written(forge, tmp_path, "plain", script, 2)
     assert sum(loss for loss, _ in ranks) / 2 == pytest.approx(before[0], rel=1e-6)
     wanted = torch.tensor(before[1])
     for (_, gradient), (_, unweighed) in zip(ranks, plain, strict=True):

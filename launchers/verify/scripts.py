@@ -142,7 +142,9 @@ def _with_original(
 ) -> ScriptsUnderTest:
     """The scripts under test where there is an original to judge against."""
     codes = {
-        finding.code for finding in patch(original, select=[*ACCUMULATION_MATTERS]).findings_before
+        finding.code
+        for finding in patch(original, select=[*ACCUMULATION_MATTERS]).findings_before
+        if finding.severity is not Severity.NOTE
     }
     note = next((text for code, text in ACCUMULATION_MATTERS.items() if code in codes), "")
     if not note and any(

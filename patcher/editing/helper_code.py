@@ -232,7 +232,7 @@ def weighed_by_tokens(loss, tokens):
     """A mean over so many tokens, weighed so that ranks average to the mean over all of theirs."""
     if not torch.distributed.is_initialized():
         return loss
-    total = tokens.float()
+    total = tokens.float().clone()
     torch.distributed.all_reduce(total)
     return loss * (tokens * torch.distributed.get_world_size() / total)
 

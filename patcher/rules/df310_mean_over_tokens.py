@@ -1,9 +1,11 @@
-"""The loss is a mean over tokens, of which each rank has another number.
+"""The loss is a mean over tokens or class weights, which differ from rank to rank.
 
 What         A cross entropy leaves padding out, by a mask or by ignore_index: it is a mean over as
              many tokens as the rank's own micro-batch happens to have. So is a sum that the script
              divides by the sum of a mask, and so does a model of transformers that tags tokens or
              fills masks, where it gets labels, or translates, where a step makes some of them -100.
+             Where classes have weights, a cross entropy divides by those of its targets, unless the
+             targets are probabilities.
 At run time  DistributedDataParallel averages the ranks' gradients as if all had as many tokens:
              those of a rank with short examples count for more. One process at the global batch
              trains another model, by some 1e-4 of the loss in a step. Nothing crashes.
@@ -12,6 +14,8 @@ Fix          Weigh each rank's mean by its share of all ranks' tokens, in traini
              average is then the mean over the tokens of all.
              With accumulation each micro-batch of all ranks counts as much as the next one, as in
              one process: runs are alike where per-device batch x world size is the same.
+             Class weights are only noted: multiply the loss by s * world size / S in training,
+             where s is weight[target].sum() and S the sum of all ranks' s (all_reduce).
 Fix safety   Safe: a lone process computes what it did before, and all ranks run the line equally
              often, as DistributedDataParallel requires. Only reported where an evaluation does not
              call model.eval(). Left alone under --exact, which weights ranks by their examples.
@@ -23,6 +27,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..analysis.class_weights import class_weighted_losses
 from ..analysis.loss_reduction import Reduction, asked_for
 from ..analysis.program import Program, runs_in_training_step, trains_on_several_devices
 from ..editing.edits import Define, Edit, Insert
@@ -51,6 +56,7 @@ def findings(program: Program) -> Iterator[Finding]:
     ):
         return  # patched with --exact
     yield from losses_of_the_library(program)
+    yield from losses_that_weigh_classes(program)
     for module in program.modules:
         weighted = {module.function(call) for call in module.calls_to(WEIGHT_HELPER)}
         for stmt, tokens, names in means_over_tokens(module):
@@ -98,6 +104,19 @@ def losses_of_the_library(program: Program) -> Iterator[Finding]:
         code = f"{loss} = {WEIGHT_HELPER}({loss}, {tokens})"
         edits = (Insert(stmt, code, "after"), Define(WEIGHT_HELPER)) if stmt else ()
         yield Finding(module, call, f"the model's mean is over {tokens} tokens", edits)
+
+
+def losses_that_weigh_classes(program: Program) -> Iterator[Finding]:
+    """Losses of a training step that divide by the weights of the classes that a rank has."""
+    for loss in class_weighted_losses(program):
+        text = loss.module.text(loss.weights)
+        named = f" ({text})" if isinstance(loss.weights, ast.Name | ast.Attribute) else ""
+        unsure = "" if loss.sure else ", unless they are None"
+        because = (
+            f"it divides by the class weights{named} of a rank's own targets{unsure}:"
+            f" weigh ranks by their sum, as `ddpfix explain {CODE}` says"
+        )
+        yield Finding(loss.module, loss.call, because, (), Safety.REPORT, Severity.NOTE)
 
 
 def is_weighed(module: Module, call: ast.Call, weighing: ast.Call) -> bool:
