@@ -21,13 +21,6 @@ CASES = (
         "pytorch-vgg-cifar10/main.py",
         train,
         shims=("vision_stand_ins", "views_of_old"),
-        # The patcher refuses to leave a part of the model unwrapped, and asks for this.
-        edits=(
-            (
-                "model.features = torch.nn.DataParallel(model.features)",
-                "model = torch.nn.DataParallel(model)",
-            ),
-        ),
         names_output=False,
         seed=0,
     ),

@@ -16,11 +16,6 @@ def train(home: Path) -> list[str]:
     return words("cosine", **told, model="resnet18", print_freq=1)
 
 
-# The patcher refuses to leave a part of the model unwrapped, and asks for this.
-WHOLE = (
-    "model.encoder = torch.nn.DataParallel(model.encoder)",
-    "model = torch.nn.DataParallel(model)",
-)
 SHIMS = ("vision_stand_ins", "cuda_is_the_cpu", "views_of_old", "norms_without_batch")
 CASES = (
     Case("SupContrast/main_ce.py", train, shims=SHIMS, names_output=False, seed=0),
@@ -29,7 +24,6 @@ CASES = (
         train,
         unsafe=True,
         shims=SHIMS,
-        edits=(WHOLE,),
         defect="the other pictures of the batch are its negatives, of which each rank has a part;"
         " its loss sorts their pairs, which patch leaves alone and says (DF307)",
         names_output=False,
