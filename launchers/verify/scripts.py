@@ -144,7 +144,7 @@ def _with_original(
     codes = {
         finding.code
         for finding in patch(original, select=[*ACCUMULATION_MATTERS]).findings_before
-        if finding.severity is not Severity.NOTE
+        if finding.code == "DF307" or finding.severity is not Severity.NOTE  # of class weights
     }
     note = next((text for code, text in ACCUMULATION_MATTERS.items() if code in codes), "")
     if not note and any(
