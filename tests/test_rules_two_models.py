@@ -234,3 +234,41 @@ def test_what_a_model_is_built_from_is_no_model() -> None:
     text = text.replace("norms + weights", "net.parameters()")
     text = text.replace("    optimizer.step()", "    optimizer.step()\n    total += y.size(0)")
     assert not [each for each in found("DF301", text) if "size is trained" in each.because]
+
+
+HANDED_ON = """\
+import torch
+
+def make(args):
+    encoder = Net(args)
+    return encoder, torch.optim.SGD(encoder.parameters(), 0.1)
+
+def spread(model, optimizer):
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    return model, optimizer
+
+def loss_of(model, batch):
+    return model(batch).mean()
+
+class Trainer:
+    def __init__(self, args):
+        model, optimizer = MAKERS[args.kind](args)
+        model, optimizer = spread(model, optimizer)
+        self.encoder = {kept}
+        self.optimizer = optimizer
+
+    def train(self, data):
+        for batch in torch.utils.data.DataLoader(data):
+            loss_of(self.encoder, batch).backward()
+            self.optimizer.step()
+
+MAKERS = {"one": make}
+torch.distributed.init_process_group("gloo")
+Trainer(parser.parse_args()).train(torch.rand(8, 4))
+"""
+
+
+@pytest.mark.parametrize(("kept", "is_bare"), [("model", False), ("Net(args)", True)])
+def test_a_wrapper_is_followed_to_the_attribute_that_keeps_it(kept: str, is_bare: bool) -> None:
+    findings = found("DF301", HANDED_ON.replace("{kept}", kept))
+    assert ["encoder is trained" in each.because for each in findings] == [True] * is_bare

@@ -33,6 +33,12 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
     ``wrapped`` are all of them: each function may call them by another one.
     """
     names = {last_part(target) for target in wrapped}
+    names |= {
+        attribute
+        for module in program.modules
+        for attribute, values in module.attribute_values.items()
+        if any(isinstance(value, ast.Name) and value.id in names for value in values)
+    }
     trained = [*trained_models(program), *models_handed_over(program)]
     trained = [each for each in trained if not names & names_at_constructors(program, each)]
     for loop in program.train_loops:
