@@ -97,6 +97,15 @@ def takes_steps(loop: TrainLoop) -> bool:
     )
 
 
+def loops_that_step(program: Program) -> list[TrainLoop]:
+    """The training loops that change weights, and that the program comes to."""
+    return [
+        loop
+        for loop in program.train_loops
+        if takes_steps(loop) and program.is_live(loop.module, loop.steps)
+    ]
+
+
 def stepping_loops(program: Program) -> set[ast.For | ast.While]:
     """The training loops that change weights. Cached."""
     known = program.script.program_answers

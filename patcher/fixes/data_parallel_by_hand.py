@@ -18,7 +18,6 @@ from ..analysis.penalties import lone_penalty
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, UNKNOWN, roles_reaching_in_function, value_for_role
 from ..analysis.teachers import only_teaches
-from ..analysis.train_loops import TrainLoop
 from ..analysis.trained_models import (
     all_names,
     last_part,
@@ -27,7 +26,7 @@ from ..analysis.trained_models import (
     trained_without,
 )
 from ..analysis.wrapped_parts import model_with_more_parts
-from ..analysis.wrapping import ABOUT_CARDS, averages_otherwise, takes_steps
+from ..analysis.wrapping import ABOUT_CARDS, averages_otherwise, loops_that_step
 from ..editing.edits import Edit, Import, Rewrite
 from ..source.module import Module
 from ..source.tree import (
@@ -77,7 +76,7 @@ def training_wraps(program: Program) -> list[Place]:
 def averaged_beside(program: Program) -> dict[Module, list[Edit]]:
     """The edits of each module that average the gradients of models in DataParallel.
 
-    None where DistributedDataParallel can take its place, or where neither would be right. What
+    Empty where DistributedDataParallel can take its place, or where neither would be right. What
     each wrapper needs besides is ``to_own_card``.
     """
     places = training_wraps(program)
@@ -99,7 +98,7 @@ def averaged_beside(program: Program) -> dict[Module, list[Edit]]:
 
 def average_by_hand(program: Program, places: Sequence[Place]) -> list[tuple[Module, Edit]]:
     """The edits of steps, each with its module. Raises NotShareableError."""
-    loops = stepping(program)
+    loops = loops_that_step(program)
     if not loops:
         raise NotShareableError("no step of an optimizer is seen")
     for module, wrap in places:
@@ -134,15 +133,6 @@ def why_not_by_hand(program: Program, places: Sequence[Place]) -> str:
     except NotShareableError as error:
         return str(error)
     return ""
-
-
-def stepping(program: Program) -> list[TrainLoop]:
-    """The training loops that take steps."""
-    return [
-        loop
-        for loop in program.train_loops
-        if takes_steps(loop) and program.is_live(loop.module, loop.steps)
-    ]
 
 
 def is_on_own_card(call: ast.Call) -> bool:

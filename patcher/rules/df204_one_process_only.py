@@ -20,7 +20,7 @@ Source       https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 from collections.abc import Iterator
 
 from ..analysis.program import Program
-from ..analysis.wrapping import averages_otherwise, takes_steps
+from ..analysis.wrapping import averages_otherwise, loops_that_step
 from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError
@@ -41,11 +41,7 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     if averages_otherwise(program):
         return
-    loops = [
-        loop
-        for loop in program.train_loops
-        if takes_steps(loop) and program.is_live(loop.module, loop.steps)
-    ]
+    loops = loops_that_step(program)
     if not loops:
         return
     module, steps = loops[0].module, loops[0].steps

@@ -32,7 +32,7 @@ from ..analysis.trained_models import (
     left_bare,
     trained_beside_wrapped,
 )
-from ..analysis.wrapping import averages_otherwise, is_wrapped, takes_steps
+from ..analysis.wrapping import averages_otherwise, is_wrapped, loops_that_step, takes_steps
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError
@@ -137,11 +137,7 @@ def beside_data_parallel(
 def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator[Finding]:
     """A process group, and no wrapper of any kind: the step's forward pass gets one."""
     because, may_be_apart = "no model is wrapped after it", False
-    loops = [
-        loop
-        for loop in program.train_loops
-        if takes_steps(loop) and program.is_live(loop.module, loop.steps)
-    ]
+    loops = loops_that_step(program)
     parts: list[tuple[Module, Edit]] = []
     try:
         if loops:
