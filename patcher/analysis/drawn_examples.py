@@ -15,12 +15,11 @@ from .loaders import Loader
 from .model_results import unpacked_result
 from .objects import class_of, method_of
 from .program import Program
-from .random_draws import is_draw, is_of_helper
+from .random_draws import ALIKE, is_draw, is_of_helper
 from .rank_reach import RANK_NAMES
 
 CHOICES = ("choice", "choices", "sample")
 SEEDS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
-ALIKE = "draw_alike"  # of helper_code.py
 RANKS = (*RANK_NAMES, "get_rank")
 
 

@@ -29,6 +29,7 @@ METHODS = {"shuffle", "permutation", "sample", "choice", "choices", "integers", 
 IN_PLACE = {"uniform_", "normal_", "random_", "bernoulli_", "exponential_"}
 OWN_GENERATOR = ("generator", "device", "random_state", "rng")
 SEEDS = ("seed", "manual_seed")
+ALIKE = "draw_alike"  # of helper_code.py
 MAX_CALLERS = 4
 
 Block = tuple[Module, list[ast.stmt], ast.stmt]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from ..analysis.drawn_examples import ALIKE
 from ..analysis.program import Program
+from ..analysis.random_draws import ALIKE
 from ..analysis.train_loops import TrainLoop, calls_around
 from ..source.module import Module
 from ..source.tree import everywhere, names_within, parameters, within

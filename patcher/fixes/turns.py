@@ -12,7 +12,7 @@ from ..analysis.before_group import runs_before_group
 from ..analysis.dealing import TURNS
 from ..analysis.name_flow import spread
 from ..analysis.program import Program
-from ..analysis.random_draws import draws_of, is_seeded
+from ..analysis.random_draws import ALIKE, draws_of, is_seeded
 from ..analysis.summed_losses import refuse_summed_losses
 from ..analysis.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
@@ -20,8 +20,6 @@ from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import everywhere, is_inside, parameters, precedes, within
 from .process_group import NUMBER_OF_RANKS
-
-ALIKE = "draw_alike"
 
 
 def edits_to_take_turns(program: Program, loop: TrainLoop) -> list[tuple[Module, Edit]]:

@@ -19,11 +19,11 @@ from collections.abc import Iterator
 
 from ..analysis.call_graph import reachable_functions
 from ..analysis.program import Program
+from ..analysis.random_draws import ALIKE
 from ..analysis.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
-from ..fixes.turns import ALIKE
 from ..source.module import Module
 from ..source.tree import (
     below,

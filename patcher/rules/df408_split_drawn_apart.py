@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
+from ..analysis.random_draws import ALIKE
 from ..analysis.rank_reach import RANKS, roles_reaching
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
@@ -37,7 +38,6 @@ DRAWN_FOLDS = (
     *("RepeatedKFold", "RepeatedStratifiedKFold"),
 )
 NAMES = ("random_split", "train_test_split", *SHUFFLING_FOLDS, *DRAWN_FOLDS)
-ALIKE = "draw_alike"
 DRAWN = ("rand", "randint", "time", "random", "initial_seed", "getrandbits")
 
 
