@@ -688,6 +688,32 @@ FIX = [
         +    if (args.a or args.b) and not torch.distributed.is_initialized():
                  model = torch.nn.DataParallel(model)
         """),
+    ("DF303", "a wrapper that is handed on has its rank's card", """
+        import torch
+        def train(args, model):
+            torch.distributed.init_process_group('gloo')
+            return fit(torch.nn.DataParallel(model))
+        """, """
+        @@ -3,2 +3,2 @@
+             torch.distributed.init_process_group('gloo')
+        -    return fit(torch.nn.DataParallel(model))
+        +    return fit(torch.nn.DataParallel(model, device_ids=[torch.cuda.current_device()] if torch.distributed.is_initialized() and torch.cuda.is_available() else None))
+        """),  # noqa: E501
+    ("DF303", "a class that adds attributes to the wrapper", """
+        import torch
+        class Parallel(torch.nn.DataParallel):
+            def __getattr__(self, name):
+                return getattr(self.module, name)
+        def train(args, model):
+            torch.distributed.init_process_group('gloo')
+            model = Parallel(model)
+        """, """
+        @@ -6,2 +6,3 @@
+             torch.distributed.init_process_group('gloo')
+        -    model = Parallel(model)
+        +    if not torch.distributed.is_initialized():
+        +        model = Parallel(model)
+        """),
     ("DF303", "a wrapper among other statements gets a test of its own", """
         import torch
         def train(args, model):
@@ -718,12 +744,6 @@ def test_a_wrapper_of_one_process_makes_room_for_ranks_exactly_like_this(
 
 
 REPORTED = [
-    ("DF303", "a wrapper that is handed on", """
-        import torch
-        def train(args, model):
-            torch.distributed.init_process_group('gloo')
-            return fit(torch.nn.DataParallel(model))
-        """),
     ("DF201", "imports stand below what makes the model", """
         import torch
         model = torch.nn.DataParallel(net)

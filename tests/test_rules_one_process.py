@@ -135,6 +135,22 @@ UNSHARED = {
                'if __name__ == "__main__":\n    mp.spawn(main)\n    main()'),
         "starts processes of its own",
     ),
+    "a wrapper that gathers in its own way": (
+        script(
+            "class Parallel(torch.nn.DataParallel):\n    def gather(self, outputs, device):\n"
+            "        return outputs",
+            setup="model = Parallel(model)",
+        ),
+        "spreads a model over all cards, by Parallel",
+    ),
+    "a wrapper that has another name": (
+        script(setup="wrap = torch.nn.DataParallel if wide else list\n    model = wrap(model)"),
+        "spreads a model over all cards, by torch.nn.DataParallel",
+    ),
+    "wrappers by map": (
+        script(setup="model, other = map(torch.nn.DataParallel, models)"),
+        "spreads a model over all cards, by torch.nn.DataParallel",
+    ),
     "several cards": (
         script(setup='names = ["cuda:0", "cuda:1"]'),
         "several cards are named by their numbers, or one in another module",
@@ -267,6 +283,12 @@ SHARED = {
     "clipping and saving": script(
         step="torch.nn.utils.clip_grad_norm_(model.parameters(), 1)\n        optimizer.step()\n"
         "        torch.save(model.state_dict(), 'x')"
+    ),
+    "questions after a wrapper": script(
+        "def inner(model: torch.nn.DataParallel | None):\n    if type(model) in (list, "
+        "torch.nn.DataParallel) or isinstance(model, torch.nn.DataParallel):\n"
+        "        return model.module\n    return model",
+        setup="inner(model)",
     ),
     "the device in a variable": script(setup="model.to(device, non_blocking=True)"),
     "the best card there is": script(

@@ -24,6 +24,7 @@ from .frameworks import OPTIMIZERS
 from .liveness import called_functions, never_spelled, run_functions, spelled_functions
 from .loaders import Loader
 from .names import calls_at_import
+from .own_wrappers import plain_subclasses
 from .results import binds_first, name_of_result, spelled_name
 from .train_loops import TrainLoop, train_loops
 
@@ -391,7 +392,12 @@ class Program(CallGraph):
         return next((e for e in self.evaluations if e.function is function), None)
 
     def calls_to(self, *names: str) -> list[tuple[Module, ast.Call]]:
-        """Calls in all modules whose resolved name ends in one of ``names``."""
+        """Calls in all modules whose resolved name ends in one of ``names``.
+
+        A class that only adds attributes to DataParallel is called as DataParallel is.
+        """
+        if "DataParallel" in names:
+            names = (*names, *plain_subclasses(self))
         return [(module, call) for module in self.modules for call in module.calls_to(*names)]
 
     def calls_of_apex(self, *names: str) -> list[tuple[Module, ast.Call]]:

@@ -16,6 +16,7 @@ from ..analysis.batch_taint import NotDealtError
 from ..analysis.conversions import converted_model
 from ..analysis.evaluations import GRADLESS
 from ..analysis.frameworks import OPTIMIZERS
+from ..analysis.own_wrappers import other_subclasses, passed_on
 from ..analysis.program import Program
 from ..analysis.summed_losses import refuse_summed_losses
 from ..analysis.train_loops import TrainLoop, backward_calls, loop_around
@@ -72,15 +73,20 @@ def edits_to_share(program: Program, loops: list[TrainLoop]) -> list[tuple[Modul
 
     Those of the group are not here. Raises NotShareableError.
     """
+    return [*averaged_gradients(program, loops), *cards_left_to_launcher(program)]
+
+
+def averaged_gradients(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
+    """Edits that average the gradients of models without a wrapper. Raises NotShareableError."""
     refuse_other_work(program, loops)
+    refuse_unseen_wrappers(program)
     try:
-        averaging = forward_through_ddp(program, loops)
+        return forward_through_ddp(program, loops)
     except NotShareableError as error:
         try:
-            averaging = average_before_steps(program, loops)
+            return average_before_steps(program, loops)
         except NotShareableError as other:
             raise NotShareableError(f"{error}; {other}") from None
-    return [*averaging, *cards_left_to_launcher(program)]
 
 
 def refuse_other_work(program: Program, loops: list[TrainLoop]) -> None:
@@ -116,6 +122,20 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
     needed: list[Edit] = [Define(SHARED), Import("torch")]
     modules = dict.fromkeys(module for module, _ in edits.values())
     return [*edits.values(), *((module, edit) for module in modules for edit in needed)]
+
+
+def refuse_unseen_wrappers(program: Program) -> None:
+    """Raise where a model may go into a DataParallel that the other rules do not see as one."""
+    uses = [
+        *((module, call.func) for module, call in program.calls_to(*other_subclasses(program))),
+        *((module, use) for module in program.modules for use in passed_on(module)),
+    ]
+    for module, use in uses:
+        if program.is_live(module, use):
+            raise NotShareableError(
+                f"line {use.lineno} of {module.source.file} spreads a model over all cards, by"
+                f" {module.text(use)}"
+            )
 
 
 def refuse_trainings_elsewhere(program: Program, loops: list[TrainLoop]) -> None:

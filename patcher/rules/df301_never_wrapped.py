@@ -49,7 +49,7 @@ from ..fixes.data_parallel_by_hand import (
     why_no_ddp,
     why_not_by_hand,
 )
-from ..fixes.lone_training import forward_through_ddp, refuse_other_work
+from ..fixes.lone_training import averaged_gradients
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
 from ..source.module import Module
 from ..source.tree import (
@@ -141,8 +141,7 @@ def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator
     parts: list[tuple[Module, Edit]] = []
     try:
         if loops:
-            refuse_other_work(program, loops)
-            parts = forward_through_ddp(program, loops)
+            parts = averaged_gradients(program, loops)
     except NotShareableError as error:
         because += f", and {error}"
         # Ranks may then have work of their own: a search of settings, each with a model.

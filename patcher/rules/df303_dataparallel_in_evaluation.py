@@ -60,12 +60,14 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             because = "nothing keeps a rank of a process group away from it"
             wrap = wrap_in(module, call)
-            # Returned at once: DF301 names no wrapper then, and averages nothing by hand.
+            # Without a name DF301 sees no wrapper, and averages nothing by hand.
             is_kept = wrap is None and kept_graph(program) is not None
             edits = (
                 to_own_card(module, call)
                 if is_kept
-                else on_own_card(program, module, call) or restrict_to_lone_process(module, call)
+                else on_own_card(program, module, call)
+                or restrict_to_lone_process(module, call)
+                or to_own_card(module, call)
             )
             if wrap is not None and not serves_training(program, module, wrap):
                 edits = (*edits, *asked_of_the_model(module, call)) if edits else edits
