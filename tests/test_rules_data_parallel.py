@@ -20,6 +20,13 @@ NOOP = [
         for batch in torch.utils.data.DataLoader(data):
             model(batch).backward()
         """),
+    ("DF303", "a function of the script's own", """
+        import torch
+        from tools import data_parallel
+        def train(args, model, x):
+            torch.distributed.init_process_group('gloo')
+            return data_parallel(model, x)
+        """),
     ("DF303", "no process group", """
         import torch
         def train(args, model):
@@ -698,6 +705,17 @@ FIX = [
              torch.distributed.init_process_group('gloo')
         -    return fit(torch.nn.DataParallel(model))
         +    return fit(torch.nn.DataParallel(model, device_ids=[torch.cuda.current_device()] if torch.distributed.is_initialized() and torch.cuda.is_available() else None))
+        """),  # noqa: E501
+    ("DF303", "a forward pass on several cards is on its rank's", """
+        import torch
+        def forward(net, x, cards):
+            torch.distributed.init_process_group('gloo')
+            return torch.nn.parallel.data_parallel(net, x, cards)
+        """, """
+        @@ -3,2 +3,2 @@
+             torch.distributed.init_process_group('gloo')
+        -    return torch.nn.parallel.data_parallel(net, x, cards)
+        +    return torch.nn.parallel.data_parallel(net, x, [torch.cuda.current_device()] if torch.distributed.is_initialized() and torch.cuda.is_available() else cards)
         """),  # noqa: E501
     ("DF303", "a class that adds attributes to the wrapper", """
         import torch

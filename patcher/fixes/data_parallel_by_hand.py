@@ -50,6 +50,7 @@ from .data_parallel import (
 )
 from .statements import main_guard
 
+FUNCTION = "data_parallel"  # of torch: one forward pass on several cards
 OWN_CARD = (
     "[torch.cuda.current_device()] "
     "if torch.distributed.is_initialized() and torch.cuda.is_available() else "
@@ -135,15 +136,20 @@ def why_not_by_hand(program: Program, places: Sequence[Place]) -> str:
     return ""
 
 
-def is_on_own_card(call: ast.Call) -> bool:
+def cards_of(module: Module, call: ast.Call) -> ast.expr | None:
+    """The cards that ``DataParallel(net, cards)`` or ``data_parallel(net, x, cards)`` is told."""
+    return argument(call, 2 if module.last_name(call.func) == FUNCTION else 1, "device_ids")
+
+
+def is_on_own_card(module: Module, call: ast.Call) -> bool:
     """Whether a wrapper is told that each rank has one card."""
-    cards = argument(call, 1, "device_ids")
+    cards = cards_of(module, call)
     return cards is not None and mentions(cards, "is_initialized")
 
 
 def to_own_card(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Edits that give a wrapper to ranks as well, each on its own card."""
-    last, cards = last_argument(call), argument(call, 1, "device_ids")
+    last, cards = last_argument(call), cards_of(module, call)
     if last is None:
         return ()
     if cards is not None:

@@ -1,7 +1,8 @@
 """DataParallel wraps a model for evaluation, or where a process group may exist.
 
-What         torch.nn.DataParallel inside an evaluation function, or where ranks of a process group
-             reach it; DistributedDataParallel inside an evaluation function.
+What         torch.nn.DataParallel or data_parallel() where ranks of a process group reach it, or
+             DataParallel inside an evaluation function; DistributedDataParallel inside an
+             evaluation function.
 At run time  Wrappers nest at every evaluation (DataParallel of DistributedDataParallel does not
              run, and of two of the latter one is left, whose buffers are sent at every batch: ranks
              with more batches wait for ever), and state_dict keys gain another "module." each time.
@@ -9,7 +10,7 @@ Example      if args.n_gpu > 1: model = torch.nn.DataParallel(model)   # in eval
 Fix          No wrapper in evaluation; elsewhere only under the single-process test, which a test
              of n_gpu is where the set-up gives each rank one card. Where a model that is not
              trained is loaded into the wrapper, ranks have it as well, on one card each: the
-             file's keys begin with "module.".
+             file's keys begin with "module.". So do they where it is bound to no name.
 Fix safety   Safe: the values computed are the same; a lone process with several cards evaluates
              on one of them.
 Source       torch.nn.DataParallel
@@ -25,7 +26,7 @@ from ..analysis.wrapping import is_whatever_cards
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import NO_GROUP, end, serves_training, wrap_in
-from ..fixes.data_parallel_by_hand import averaged_beside, is_on_own_card, to_own_card
+from ..fixes.data_parallel_by_hand import FUNCTION, averaged_beside, is_on_own_card, to_own_card
 from ..fixes.process_group import unwrapped_model
 from ..fixes.statements import with_gate
 from ..source.module import Module
@@ -33,6 +34,7 @@ from ..source.tree import precedes, within
 from .df305_wrapper_in_the_way import is_tested
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
+OPEN = "nothing keeps a rank of a process group away from it"
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -45,9 +47,11 @@ def findings(program: Program) -> Iterator[Finding]:
             because = "an evaluation function wraps its model, which may have a wrapper"
             edits = (unwrapped(module, call), *asked_of_the_model(module, call))
             yield Finding(module, call, because, edits)
+    if has_group:
+        yield from calls_by_ranks(program)
     for module, call in program.calls_to("DataParallel"):
         if program.evaluation_of(module, call) is not None and program.has_ranks:
-            if is_on_own_card(call):
+            if is_on_own_card(module, call):
                 continue
             because = "an evaluation function wraps its model"
             edits = on_own_card(program, module, call) or (
@@ -56,9 +60,8 @@ def findings(program: Program) -> Iterator[Finding]:
             )
             yield Finding(module, call, because, edits)
         elif has_group and roles_reaching_in_function(module, call) & RANKS:
-            if is_on_own_card(call) or averaged_beside(program):
+            if is_on_own_card(module, call) or averaged_beside(program):
                 continue
-            because = "nothing keeps a rank of a process group away from it"
             wrap = wrap_in(module, call)
             # Without a name DF301 sees no wrapper, and averages nothing by hand.
             is_kept = wrap is None and kept_graph(program) is not None
@@ -71,7 +74,16 @@ def findings(program: Program) -> Iterator[Finding]:
             )
             if wrap is not None and not serves_training(program, module, wrap):
                 edits = (*edits, *asked_of_the_model(module, call)) if edits else edits
-            yield Finding(module, call, because, edits)
+            yield Finding(module, call, OPEN, edits)
+
+
+def calls_by_ranks(program: Program) -> Iterator[Finding]:
+    """Calls of the function ``data_parallel()`` by ranks, which then take one card each."""
+    for module, call in program.calls_to(FUNCTION):
+        if not module.dotted(call.func).startswith("torch.") or is_on_own_card(module, call):
+            continue
+        if roles_reaching_in_function(module, call) & RANKS:
+            yield Finding(module, call, OPEN, to_own_card(module, call))
 
 
 def unwrapped(module: Module, call: ast.Call) -> Edit:
