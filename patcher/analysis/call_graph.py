@@ -18,6 +18,7 @@ from ..source.tree import FUNCTIONS, Function, everywhere, is_annotation, within
 from .names import ModuleSet, Unread, answered_once, parameter_names
 from .objects import class_of, classes_above, method_of, named_definition
 from .star_names import take_star_names
+from .tables import is_table, items_of_call, table_bases
 
 Place = tuple[Module, ast.expr]
 Callee = tuple[Module, Function]
@@ -80,8 +81,11 @@ class CallGraph(ModuleSet):
             value = module.definition(call.func, call.func)
             values = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
             names = [module.last_name(each) for each in values if isinstance(each, ast.Name)]
+        items = [item for _, item in items_of_call(self, module, call.func)]
         tables = [
-            name for name in self._table_names(module, call.func) if name in self.functions_by_name
+            item.id
+            for item in items
+            if isinstance(item, ast.Name) and item.id in self.functions_by_name
         ]
         found = [callee for name in names for callee in self.functions_by_name.get(name, ())]
         sure = [callee for callee in found if self._is_call_of(module, call, callee)]
@@ -225,38 +229,9 @@ class CallGraph(ModuleSet):
             for where in self.modules
             if name and where.spells(name)
             for call in where.nodes(ast.Call)
-            for base in self._table_bases(call.func)
-            if base.id == name and (where is module or self._table(where, base) is table)
+            for base in table_bases(where, call.func)
+            if base.id == name and (where is module or is_table(self, where, base, table))
         ]
-
-    def _table_bases(self, func: ast.expr) -> list[ast.Name]:
-        """``TABLE`` of ``TABLE[key](…)`` and ``TABLE.get(key)(…)``."""
-        match func:
-            case ast.Subscript(value=ast.Name() as base):
-                return [base]
-            case ast.Call(func=ast.Attribute(value=ast.Name() as base, attr="get")):
-                return [base]
-        return []
-
-    def _table(self, module: Module, base: ast.Name) -> ast.AST | None:
-        """What a table's name stands for: of the function, of the module, or of another module."""
-        value = module.single_assignment(module.function(base), base.id)
-        value = value or module.single_assignment(None, base.id)
-        found = None if value is not None else self.resolve(module, base)
-        return value if found is None else found[1]
-
-    def _table_names(self, module: Module, func: ast.expr) -> list[str]:
-        """The names in the dict or list that ``TABLE[key](…)`` picks a function from."""
-        names: list[str] = []
-        for base in self._table_bases(func):
-            value = self._table(module, base)
-            items: list[ast.expr] = []
-            if isinstance(value, ast.Dict):
-                items = value.values
-            elif isinstance(value, ast.List | ast.Tuple):
-                items = value.elts
-            names += [item.id for item in items if isinstance(item, ast.Name)]
-        return names
 
     def _is_call_of(self, module: Module, call: ast.Call, callee: Callee) -> bool | None:
         """Whether a call runs a function; None where it cannot be told."""

@@ -11,8 +11,7 @@ from collections.abc import Iterator
 from ..source.module import Module
 from ..source.tree import argument, everywhere, is_inside, parameters, within
 from .call_graph import CallGraph
-
-STEPS = ("backward", "step")
+from .literal_arguments import STEPS
 
 
 def key_that_trains(module: Module, node: ast.Subscript) -> str:

@@ -5,13 +5,33 @@ from __future__ import annotations
 import ast
 
 from ..source.module import Module
-from ..source.tree import Function
+from ..source.tree import Function, within
 from .passed_arguments import argument_for_parameter, default_value
 
 CallPlace = tuple[Module, ast.Call]
 Calls = tuple[CallPlace, ...]  # of a function, of the function around that call, and so on
 Literal = ast.Constant | None
 LEAVING = (ast.Return, ast.Raise)
+STEPS = ("backward", "step")
+
+
+def calls_that_train(module: Module, function: Function, calls: list[CallPlace]) -> list[CallPlace]:
+    """Those of a function's calls that may come to its training steps, if it has any; else all.
+
+    Many scripts have one function for an epoch of training and of validation, which takes a phase,
+    or no optimizer.
+    """
+    steps = [
+        call
+        for call in within(function.body, ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
+    ]
+    training = [
+        place
+        for place in calls
+        if any(is_possible(module, function, step, (place,)) for step in steps)
+    ]
+    return training or calls
 
 
 def is_possible(module: Module, function: Function, node: ast.AST, calls: Calls) -> bool:
@@ -55,6 +75,11 @@ def truth_of(module: Module, function: Function, calls: Calls, test: ast.expr) -
         case ast.Compare(ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant() as word]):
             value = literal(module, function, calls[0], test.left)
             return None if value is None else (value.value == word.value) is isinstance(op, ast.Eq)
+        case ast.Compare(
+            ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]
+        ):
+            value = literal(module, function, calls[0], test.left)
+            return None if value is None else (value.value is None) is isinstance(op, ast.Is)
     return None
 
 

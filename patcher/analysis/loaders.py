@@ -19,7 +19,7 @@ from .call_options import values_in_options
 from .dictionaries import item_of, key_that_trains, values_of
 from .frameworks import RANK_SAMPLERS
 from .iterated_attributes import iterated_attributes
-from .literal_arguments import CallPlace, is_possible
+from .literal_arguments import CallPlace, calls_that_train, is_possible
 from .passed_arguments import argument_for_parameter
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
@@ -446,9 +446,12 @@ def _trace_store(graph: CallGraph, module: Module, store: ast.Name, depth: int) 
 def _trace_parameter(
     graph: CallGraph, module: Module, function: Function, name: str, depth: int
 ) -> Loader | None:
-    """The loaders that callers pass for a parameter, as one; None unless all pass one."""
+    """The loaders that callers pass for a parameter, as one; None unless all pass one.
+
+    Of a function that trains they are those that it may train with.
+    """
     passed: list[Loader] = []
-    for where, call in graph.callers(function):
+    for where, call in calls_that_train(module, function, graph.callers(function)):
         value = argument_for_parameter(module, function, call, name)
         loader = None if value is None else trace_loader(graph, where, value, depth + 1)
         if loader is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ..source.module import Module, Resolver
 from ..source.tree import FUNCTIONS, Function, argument, everywhere, within
+from .tables import items_of_call
 
 MAX_DEPTH = 8
 ClassOf = tuple[Module, ast.ClassDef]
@@ -99,9 +100,26 @@ def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) 
                 if made:
                     return made
         return None
+    if (common := _class_of_items(graph, items_of_call(graph, module, func))) is not None:
+        return common
     if isinstance(func, ast.Attribute) and func.attr in RETURN_SELF:
         return class_of(graph, module, func.value, depth + 1)
     return None
+
+
+def _class_of_items(graph: Resolver, items: list[tuple[Module, ast.expr]]) -> ClassOf | None:
+    """The class that all classes of a table are, or inherit from."""
+    named = [_named_class(graph, *item) for item in items]
+    owners = [owner for owner in named if owner is not None]
+    if not owners or len(owners) < len(items):
+        return None
+    above = [[definition for _, definition in classes_above(graph, owner)] for owner in owners]
+    common = (
+        owner
+        for owner in classes_above(graph, owners[0])
+        if all(owner[1] in definitions for definitions in above)
+    )
+    return next(common, None)
 
 
 def named_definition(

@@ -76,13 +76,20 @@ def edits_to_share(program: Program, loops: list[TrainLoop]) -> list[tuple[Modul
     return [*averaged_gradients(program, loops), *cards_left_to_launcher(program)]
 
 
-def averaged_gradients(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
-    """Edits that average the gradients of models without a wrapper. Raises NotShareableError."""
+def averaged_gradients(
+    program: Program, loops: list[TrainLoop], *, are_copies: bool = True
+) -> list[tuple[Module, Edit]]:
+    """Edits that average the gradients of models without a wrapper. Raises NotShareableError.
+
+    By hand only where ranks surely train copies of one model, and no parts of it.
+    """
     refuse_other_work(program, loops)
     refuse_unseen_wrappers(program)
     try:
         return forward_through_ddp(program, loops)
     except NotShareableError as error:
+        if not are_copies:
+            raise
         try:
             return average_before_steps(program, loops)
         except NotShareableError as other:

@@ -141,7 +141,8 @@ def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator
     parts: list[tuple[Module, Edit]] = []
     try:
         if loops:
-            parts = averaged_gradients(program, loops)
+            are_copies = bool(program.calls_to("DataParallel"))
+            parts = averaged_gradients(program, loops, are_copies=are_copies)
     except NotShareableError as error:
         because += f", and {error}"
         # Ranks may then have work of their own: a search of settings, each with a model.

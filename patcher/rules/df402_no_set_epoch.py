@@ -14,6 +14,7 @@ from collections.abc import Iterator
 
 from ...record import replace
 from ..analysis.frameworks import RANK_SAMPLERS
+from ..analysis.literal_arguments import CallPlace, calls_that_train
 from ..analysis.loaders import Loader, trace_loader
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
@@ -34,6 +35,7 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
+MAX_CALLERS = 4  # functions through which a loader is handed on
 CountingLoop = tuple[ast.For | ast.While, str]  # and the name it counts in
 
 
@@ -208,33 +210,43 @@ def epoch_loop(
 ) -> tuple[Module, CountingLoop, str, ast.stmt] | None:
     """The loop that counts epochs, its module, and the name that the loader has there.
 
-    The loop stands around the steps, or around the only call of their function. Last comes the
-    statement that it holds of these.
+    The loop stands around the steps, or around the only call that trains of their function, or of
+    the function around that. Last comes the statement that it holds of these.
     """
     module, loader = loop.module, loop.loader
     if loader is None:
         return None
-    epochs = counting_loop(module, loop.steps)
-    if epochs is not None:
-        return module, epochs, loader.name, loop.steps
-    function = module.function(loop.steps)
-    callers = [] if function is None else program.callers(function)
-    if function is None or len(callers) != 1:
-        return None
-    caller, call = callers[0]
-    epochs, use = counting_loop(caller, call), caller.statement(call)
-    if epochs is None:
-        return None
-    first, dot, rest = loader.name.partition(".")
+    name = loader.name
+    use: ast.stmt = loop.steps
+    place: ast.AST = use
+    for _ in range(MAX_CALLERS):
+        if (epochs := counting_loop(module, place)) is not None:
+            return module, epochs, name, use
+        function = module.function(place)
+        if function is None:
+            return None
+        calls = calls_that_train(module, function, program.callers(function))
+        if len(calls) != 1:
+            return None
+        caller, call = calls[0]
+        name = name_at_call(module, function, calls[0], name)
+        if not name:
+            return None
+        module, place, use = caller, call, caller.statement(call)
+    return None
+
+
+def name_at_call(module: Module, function: Function, place: CallPlace, name: str) -> str:
+    """What a name of a function is called where the function is; empty where it has no name."""
+    caller, call = place
+    first, dot, rest = name.partition(".")
     value = argument_for_parameter(module, function, call, first)
     if value is not None and first in parameters(function):
-        return caller, epochs, caller.text(value) + dot + rest, use
+        return caller.text(value) + dot + rest
+    if first == "self" and isinstance(call.func, ast.Attribute):
+        return caller.text(call.func.value) + dot + rest
     is_global = caller is module and (None, first) in module.stores
-    is_global &= (function, first) not in module.stores
-    if loader.name.startswith("self.") and isinstance(call.func, ast.Attribute):
-        name = caller.text(call.func.value) + loader.name.removeprefix("self")
-        return caller, epochs, name, use
-    return (caller, epochs, loader.name, use) if is_global else None
+    return name if is_global and (function, first) not in module.stores else ""
 
 
 def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:
