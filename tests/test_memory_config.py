@@ -119,19 +119,8 @@ def test_weights_and_moments_are_those_of_the_config(model_class: str, here: Pat
     assert held <= memory["peak"]["parameters"] < held * 1.01
     assert 2 * trained <= memory["peak"]["optimizer"] < 2 * trained * 1.01
     assert trained <= memory["peak"]["buckets"] < trained * 1.01
-
-
-@pytest.mark.parametrize(
-    ("model_class", "size"),
-    [
-        ("BertForSequenceClassification", "32 tokens"),
-        ("T5ForConditionalGeneration", "32 tokens and 16 of the target"),
-    ],
-)
-def test_the_plan_says_what_its_memory_rests_on(model_class: str, size: str, here: Path) -> None:
-    write(here, model_class, here / "model")
-    words = ("train.py", "--", "--model_name_or_path", "model")
-    told = run("plan", "--gpus", CARDS, *words).stdout
+    told = run("plan", "--gpus", CARDS, *words).stdout  # by the prediction in the cache
+    size = "32 tokens and 16 of the target" if model_class.startswith("T5") else "32 tokens"
     assert f"memory rests on model/config.json: {model_class}, {size}, adamw" in told.splitlines()
 
 
