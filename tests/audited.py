@@ -1130,6 +1130,32 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a horizon that is divided by an accumulation of 2, as many as there may be ranks",
+        """
+        from torch.optim.lr_scheduler import OneCycleLR
+        from torch.utils.data import DataLoader, DistributedSampler
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        def main(args, model, data, optimizer):
+            dist.init_process_group('gloo')
+            model = DistributedDataParallel(model)
+            loader = DataLoader(data, args.size, sampler=DistributedSampler(data))
+            n = 2
+            scheduler = OneCycleLR(optimizer, 0.1, total_steps=args.epochs * len(loader) // n)
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / n
+                    loss.backward()
+                    if (step + 1) % n == 0:
+                        optimizer.step()
+                        scheduler.step()
+                        optimizer.zero_grad()
+        """,
+        "O5",
+        "holds",
+    ),
+    (
         "a horizon of micro-batches",
         """
         from transformers import get_linear_schedule_with_warmup

@@ -146,3 +146,15 @@ def test_a_loader_of_each_file_has_another_order_in_each_epoch() -> None:
     assert "loader.sampler.set_epoch(epoch + part)" in fixed("DF402", FILES)
     alone = FILES.replace("for part in range(2):", "for part in parts:")
     assert "loader.sampler.set_epoch(epoch)" in fixed("DF402", alone)
+
+
+def test_two_data_sets_of_one_statement_keep_names_of_their_own() -> None:
+    made = "first, second = DataLoader(make(8), shuffle=True), DataLoader(make(80), shuffle=True)\n"
+    first, _, second = SCRIPT.partition("first = ")[2].partition("second = ")
+    both = f"first = {first}second = {second.partition('others')[0]}"
+    text = script("x, y", "zip(first, second)", "pass").replace(both, made)
+    after = fixed("DF401", text)
+    assert "train_dataset = make(8)\ntraining_dataset = make(80)\n" in after
+    assert "DataLoader(train_dataset, " in after
+    assert "DataLoader(training_dataset, " in after
+    assert "DistributedSampler(training_dataset)" in after

@@ -97,12 +97,12 @@ def looks_like_world_size(program: Program, module: Module, node: ast.expr) -> b
 
 
 def is_number_of_processes(module: Module, node: ast.expr) -> bool:
-    """Whether an expression is the world size for every rank, and no literal."""
+    """Whether an expression is the world size for every rank, and not for a lone process."""
     several = WORLD_SIZE_OF_ROLE[Role.OTHER]
     if isinstance(node, ast.Call) and module.last_name(node.func) == "Get_size":
         return True  # of an MPI communicator
-    is_literal = isinstance(node, ast.Constant)
-    return not is_literal and value_for_role(module, node, Role.OTHER) == several
+    alone, among = (value_for_role(module, node, role) for role in (Role.SINGLE, Role.OTHER))
+    return among == several != alone  # a constant 2 is as much for both
 
 
 def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
