@@ -93,3 +93,54 @@ def test_what_an_object_keeps_by_a_method_of_its_own_is_waited_for() -> None:
 
 def test_which_of_two_files_a_method_keeps_is_not_guessed() -> None:
     assert found("DF604", EARLY_STOPPING.format(else_=" + '/worse'")) == []
+
+
+KEEPS_PATH = """
+import os, torch
+
+class Stopping:
+    def __init__(self, patience, path="checkpoint.pt", folder="."):
+        self.path = path
+        self.folder = folder
+
+    def __call__(self, loss, model):
+        if loss < self.best:
+            self.keep(model)
+
+    def keep(self, model):
+        save_on_main(model.state_dict(), {saved})
+
+def save_on_main(obj, path):
+    if torch.distributed.get_rank() == 0:
+        torch.save(obj, path + ".partial")
+        os.replace(path + ".partial", path)
+
+def main(args, model):
+    torch.distributed.init_process_group("gloo")
+    stopping = Stopping({made})
+    for epoch in range(3):
+        stopping(0.5, model)
+    model.load_state_dict(torch.load({loaded}, map_location="cpu"))
+
+main(args, model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("saved", "made", "loaded", "is_early"),
+    [
+        ("self.path", "3", '"checkpoint.pt"', True),
+        ("self.path", "3", '"other.pt"', False),
+        ("self.path", "3, path=args.out", "args.out", True),
+        ("self.path", '3, os.path.join(args.out, "a.pt")', 'args.out + "/a.pt"', True),
+        ("self.path", "3, path=args.out", '"checkpoint.pt"', False),
+        ('self.folder + "/best.pt"', "3, folder=args.out", 'args.out + "/best.pt"', True),
+        ("self.path + self.kind", "3", '"checkpoint.pt"', False),
+    ],
+)
+def test_the_path_that_an_object_keeps_is_that_of_the_call_that_made_it(
+    saved: str, made: str, loaded: str, is_early: bool
+) -> None:
+    text = KEEPS_PATH.format(saved=saved, made=made, loaded=loaded)
+    told = [each for each in found("DF604", text) if "still be writing" in each.because]
+    assert bool(told) is is_early

@@ -21,7 +21,8 @@ from ..source.tree import (
 from .call_graph import Callee
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
 from .names import answered_once
-from .passed_arguments import argument_for_parameter
+from .objects import ClassOf
+from .passed_arguments import argument_for_parameter, default_value
 from .path_text import options_in, parts_left, text_of_path
 from .program import Program
 from .rank_reach import RANKS, Role, roles_reaching, values_by_role
@@ -161,6 +162,8 @@ def path_key(program: Program, module: Module, reached: Reached, call: ast.Call)
         return passed
     if composed := text_of_composed(program, module, where, path, call):
         return composed
+    if kept := text_of_attributes(program, module, where, path, call):
+        return kept
     names = {
         name
         for node in options_in(program, where, path)
@@ -243,6 +246,53 @@ def text_for_caller(program: Program, module: Module, reached: Reached, call: as
         value = module.definition(made_with, call) or made_with
         return text_of_path(program, module, value)
     return f"{{{passed.id}{where.text(path).removeprefix(root.id)}}}"
+
+
+def text_of_attributes(
+    program: Program, module: Module, where: Module, path: ast.expr, call: ast.Call
+) -> str:
+    """A path of what an object keeps, ``self.folder + "/best"``, as ``call``'s function has it.
+
+    "" where it holds anything else.
+    """
+    text = text_of_path(program, where, path)
+    owner, parts = where.enclosing_class(path), parts_left(where, text)
+    if owner is None or not parts or not all(part.startswith("self.") for part in parts):
+        return ""
+    for part in dict.fromkeys(parts):
+        kept = text_kept(program, module, (where, owner), part.removeprefix("self."), call)
+        if not kept:
+            return ""
+        text = text.replace(f"{{{part}}}", kept)
+    return text
+
+
+def text_kept(program: Program, module: Module, owner: ClassOf, name: str, call: ast.Call) -> str:
+    """The path in an attribute, which the only call that makes such an object passes; or ""."""
+    where, definition = owner
+    values = [
+        value
+        for value in where.attribute_values.get(name, ())
+        if where.enclosing_class(value) is definition
+    ]
+    made_in = where.function(values[0]) if len(values) == 1 else None
+    callers = [] if made_in is None else program.callers(made_in)
+    if made_in is None or not isinstance(values[0], ast.Name) or len(callers) != 1:
+        return ""
+    maker, made = callers[0]
+    passed = argument_for_parameter(where, made_in, made, values[0].id)
+    if passed is None:
+        default = default_value(made_in, values[0].id)
+        return "" if default is None else own_text(program, where, default)
+    if maker is module and module.function(made) is module.function(call):
+        return text_of_path(program, module, module.definition(passed, made) or passed)
+    return own_text(program, maker, passed)
+
+
+def own_text(program: Program, module: Module, path: ast.expr) -> str:
+    """The text of a path that has no names of a function in it; or ""."""
+    text = text_of_path(program, module, path)
+    return "" if parts_left(module, text) else text
 
 
 def argument_of_maker(module: Module, instance: ast.Name, path: ast.Attribute) -> ast.expr | None:

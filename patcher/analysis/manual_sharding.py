@@ -102,7 +102,7 @@ def is_number_of_processes(module: Module, node: ast.expr) -> bool:
     if isinstance(node, ast.Call) and module.last_name(node.func) == "Get_size":
         return True  # of an MPI communicator
     alone, among = (value_for_role(module, node, role) for role in (Role.SINGLE, Role.OTHER))
-    return among == several != alone  # a constant 2 is as much for both
+    return bool(among == several != alone)  # a constant 2 is as much for both
 
 
 def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
