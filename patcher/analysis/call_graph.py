@@ -17,7 +17,7 @@ from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, everywhere, is_annotation, within
 from .names import ModuleSet, Unread, answered_once, parameter_names
 from .objects import class_of, classes_above, method_of, named_definition
-from .star_names import take_star_names
+from .star_names import take_names_of_libraries
 from .tables import is_table, items_of_call, table_bases
 
 Place = tuple[Module, ast.expr]
@@ -37,7 +37,7 @@ class CallGraph(ModuleSet):
         unread: tuple[Unread, ...] = (),
     ) -> None:
         super().__init__(script, siblings, roots, unread)
-        take_star_names(self)
+        take_names_of_libraries(self)
         for module in self.modules:
             module.graph = self
 

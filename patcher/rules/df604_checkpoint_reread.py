@@ -292,7 +292,8 @@ def looks_for_files(module: Module, node: ast.AST) -> bool:
 def waits_between(program: Program, module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
     """Whether all ranks meet between the save and ``stmt``, in a block around ``stmt``.
 
-    At a barrier, or in a function that always comes to one, where every way to ``stmt`` calls it.
+    At a barrier or another collective, or in a function that always comes to one, where every way
+    to ``stmt`` calls it.
     """
     above: set[ast.AST] = set()
     for node in (stmt, *module.ancestors(stmt)):
@@ -318,6 +319,8 @@ def always_meets(program: Program, module: Module, call: ast.Call, above: set[as
         if up in above:
             break
     return any(
-        is_collective(each.effect) and each.always and each.roles >= RANKS
+        is_collective(each.effect)
+        and (each.always or each.effect.node is call)
+        and each.roles >= RANKS
         for each in effects_of_call(program, module, call)
     )
