@@ -60,8 +60,12 @@ PASSED_ON = {
     "a module": ("import torch.distributed as dist", "", "torch.distributed.barrier"),
     "through another": ("from deeper import dist", "", "torch.distributed.barrier"),
     "one that it makes": ("class dist: ...", "", "helpers.dist.barrier"),
-    "one that it binds again": ("import torch.distributed as dist\ndist = 1", "", "helpers.dist.barrier"),
-    "one that the script binds": ("import torch.distributed as dist", "dist = 1", "helpers.dist.barrier"),
+    "one that it binds again": (
+        "import torch.distributed as dist\ndist = 1", "", "helpers.dist.barrier"
+    ),
+    "one that the script binds": (
+        "import torch.distributed as dist", "dist = 1", "helpers.dist.barrier"
+    ),
     "of no known library": ("import nowhere as dist", "", "helpers.dist.barrier"),
 }  # fmt: skip
 

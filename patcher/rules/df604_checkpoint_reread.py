@@ -18,10 +18,10 @@ from collections.abc import Iterator
 
 from ..analysis.certain_reach import OF_A_RANK
 from ..analysis.early_reads import LOOKING, early_reads
-from ..analysis.effects import effects_of_call, is_collective
 from ..analysis.file_effects import folder_of
 from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.loaded_models import holds_used_model
+from ..analysis.met_between import waits_between
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, UNKNOWN, Role, roles_reaching, value_for_role
 from ..analysis.written_paths import is_memory, names_rank
@@ -287,40 +287,3 @@ def first_to_look(module: Module, place: ast.stmt, saved: ast.Call) -> ast.stmt:
 def looks_for_files(module: Module, node: ast.AST) -> bool:
     """Whether a test or statement asks which files or folders there are."""
     return any(module.last_name(call.func) in LOOKS for call in everywhere(node, ast.Call))
-
-
-def waits_between(program: Program, module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
-    """Whether all ranks meet between the save and ``stmt``, in a block around ``stmt``.
-
-    At a barrier or another collective, or in a function that always comes to one, where every way
-    to ``stmt`` calls it.
-    """
-    above: set[ast.AST] = set()
-    for node in (stmt, *module.ancestors(stmt)):
-        if isinstance(node, Function):
-            break
-        if isinstance(node, ast.stmt):
-            body = module.body(node)
-            above |= set(body[: body.index(node)])
-    return any(
-        precedes(saved, call)
-        and precedes(call, stmt)
-        and any(parent in above for parent in module.ancestors(call))
-        and (module.last_name(call.func) == "barrier" or always_meets(program, module, call, above))
-        for call in within(module.scope_statements(stmt), ast.Call)
-    )
-
-
-def always_meets(program: Program, module: Module, call: ast.Call, above: set[ast.AST]) -> bool:
-    """Whether a call is made on every way past ``above``, and always comes to a collective."""
-    for up in module.ancestors(call):
-        if isinstance(up, ast.If | ast.For | ast.While | ast.Try | ast.IfExp | ast.BoolOp):
-            return False
-        if up in above:
-            break
-    return any(
-        is_collective(each.effect)
-        and (each.always or each.effect.node is call)
-        and each.roles >= RANKS
-        for each in effects_of_call(program, module, call)
-    )
