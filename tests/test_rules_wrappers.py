@@ -217,6 +217,16 @@ def test_what_is_loaded_bare_is_saved_bare() -> None:
     assert fixed("DF305", text) == training(line.replace("model", bare, 1)) + LOADED
 
 
+def test_what_is_loaded_bare_by_its_key_is_saved_bare() -> None:
+    line, bare = (
+        "torch.save({'model': model.state_dict()}, path)",
+        "getattr(model, 'module', model)",
+    )
+    loaded = LOADED.replace("load(path)", "load(path)['model']")
+    text = training(line) + loaded
+    assert fixed("DF305", text) == training(line.replace("model.state", f"{bare}.state")) + loaded
+
+
 def test_a_model_that_is_moved_is_still_in_its_wrapper() -> None:
     text = training("model = model.to(device)\n    torch.save(model.state_dict(), path)") + LOADED
     assert "torch.save(getattr(model, 'module', model).state_dict(), path)" in fixed("DF305", text)
@@ -228,6 +238,7 @@ def test_a_model_that_is_moved_is_still_in_its_wrapper() -> None:
         training("torch.save(model.state_dict(), path)"),
         training("torch.save(model.state_dict(), p)\n    model.load_state_dict(best)") + LOADED,
         training("torch.save(optimizer.state_dict(), path)") + LOADED,
+        training("torch.save({'model': model.state_dict()}, path)") + LOADED,
         training("torch.save(model.state_dict(), path)") + LOADED.replace("model", "net"),
         training("torch.save(model.state_dict(), path)")
         .replace(
@@ -241,6 +252,7 @@ def test_a_model_that_is_moved_is_still_in_its_wrapper() -> None:
         "loaded nowhere",
         "into the wrapper",
         "an optimizer's",
+        "another file, which has no such key",
         "an optimizer",
         "one process, too",
     ],

@@ -88,7 +88,7 @@ def findings(program: Program) -> Iterator[Finding]:
             elif (
                 use.attr == "state_dict"
                 and not wraps_lone_process(module, wrap)
-                and is_loaded_bare(program, name.id)
+                and is_loaded_bare(program, name.id, key_of_state(module, use))
             ):
                 because = f"{name.id} is wrapped here, and its checkpoint is loaded without"
             elif (
@@ -300,14 +300,37 @@ def wrapper_names(module: Module) -> Iterator[tuple[Function | None, str, ast.st
                     yield module.function(stmt), target.id, stmt
 
 
-def is_loaded_bare(program: Program, model: str) -> bool:
-    """Whether a model of this name is loaded from a file, and never in its wrapper."""
+def key_of_state(module: Module, use: ast.Attribute) -> str:
+    """``model`` of ``{"model": model.state_dict()}``; else empty."""
+    call = module.parents[use]
+    holder = module.parents[call]
+    if not isinstance(holder, ast.Dict):
+        return ""
+    keys = [key for key, value in zip(holder.keys, holder.values, strict=True) if value is call]
+    return str(keys[0].value) if keys and isinstance(keys[0], ast.Constant) else ""
+
+
+def asks_for_key(module: Module, load: ast.Call, key: str) -> bool:
+    """Whether the function around a load reads a key, ``checkpoint["model"]``; true of no key."""
+    body = module.function(load) or module.tree
+    return not key or any(
+        each.value == key and not isinstance(module.parents[each], ast.Dict)
+        for each in everywhere(body, ast.Constant)
+    )
+
+
+def is_loaded_bare(program: Program, model: str, key: str) -> bool:
+    """Whether a model of this name is loaded from such a file, and never in its wrapper.
+
+    ``key`` is the one that the file has the state under. Where none is read, it is another file.
+    """
     loads = [
         (module, call.func.value)
         for module, call in program.calls_to("load_state_dict")
         if isinstance(call.func, ast.Attribute)
         and isinstance(call.func.value, ast.Name)
         and call.func.value.id == model
+        and asks_for_key(module, call, key)
         and not is_downloaded(module, call)
         and not takes_keys_of_wrappers(module, call)
     ]
