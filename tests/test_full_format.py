@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from ddpfix.patcher.frontend.diagnostics import Diagnostic
 from ddpfix.patcher.frontend.full_format import coloured, full
+from ddpfix.record import replace
 
 
 def finding(text: str, span: str, *, code: str = "DF203", remedy: str = "patch it") -> Diagnostic:
@@ -49,6 +50,14 @@ def test_what_happens_is_said_once_for_a_rule_and_a_file() -> None:
     assert text.count("Division by nought") == text.count("It ends there.") == 1
     assert text.count("it is nought") == 2
     assert text.count("fix: patch it") == 1
+
+
+def test_the_head_has_the_worst_severity_and_others_say_theirs() -> None:
+    one, other = finding("x = a // b", "a // b"), finding("yy = a // b", "a // b")
+    text = full([replace(one, severity="W"), other, replace(one, severity="W")])
+    assert "DF203 error: Division by nought" in text
+    assert text.count("^ it is nought") == 1
+    assert text.count("^ warning: it is nought") == 2
 
 
 def test_what_most_have_for_a_fix_comes_first_and_others_name_their_rules() -> None:
