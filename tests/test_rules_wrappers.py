@@ -227,6 +227,25 @@ def test_what_is_loaded_bare_by_its_key_is_saved_bare() -> None:
     assert fixed("DF305", text) == training(line.replace("model.state", f"{bare}.state")) + loaded
 
 
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "state[k[7:]] = v",
+        "state[k.replace('module.', '')] = v",
+        "state[k[len('module.'):]] = v",
+    ],
+)
+def test_a_load_that_takes_the_wrappers_keys_wants_them(taken: str) -> None:
+    loaded = LOADED.replace(
+        "    model.load_state_dict(torch.load(path))",
+        f"    state = {{}}\n    for k, v in torch.load(path).items():\n        {taken}\n"
+        "    model.load_state_dict(state)",
+    )
+    text = training("torch.save(model.state_dict(), path)") + loaded
+    assert found("DF305", text) == []
+    assert found("DF305", text.replace(taken, "state[k] = v"))
+
+
 def test_a_model_that_is_moved_is_still_in_its_wrapper() -> None:
     text = training("model = model.to(device)\n    torch.save(model.state_dict(), path)") + LOADED
     assert "torch.save(getattr(model, 'module', model).state_dict(), path)" in fixed("DF305", text)

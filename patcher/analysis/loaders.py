@@ -210,7 +210,9 @@ def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
 
 
 def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
-    """Whether ``DataLoader(…)`` is torch's, and no class of the program that has this name only."""
+    """Whether ``DataLoader(…)`` is torch's, and no other class that has this name only."""
+    if module.dotted(call.func).startswith("dgl."):
+        return False  # of a graph: it takes no sampler of examples, and deals if it is told to
     found = graph.resolve(module, call.func)
     if found is None or not isinstance(found[1], ast.ClassDef | Function):
         return True

@@ -339,12 +339,14 @@ def is_loaded_bare(program: Program, model: str, key: str) -> bool:
 
 
 def takes_keys_of_wrappers(module: Module, load: ast.Call) -> bool:
-    """Whether a load takes "module." out of the keys: it takes those of the wrapper, too."""
-    values = [load.args[0], *module.alternatives(load.args[0], load)] if load.args else []
+    """Whether the function around a load takes "module." out of keys: those of the wrapper."""
+    body = module.function(load) or module.tree
     return any(
         isinstance(part.value, str) and part.value.startswith("module.")
-        for value in values
-        for part in everywhere(value, ast.Constant)
+        for part in everywhere(body, ast.Constant)
+    ) or any(
+        isinstance(part.lower, ast.Constant) and part.lower.value == len("module.")
+        for part in everywhere(body, ast.Slice)
     )
 
 
