@@ -23,7 +23,7 @@ from ..analysis.certain_reach import is_negated
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.past_wrapper import steps_past_wrapper
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, UNKNOWN, Role, value_for_role
+from ..analysis.rank_reach import RANKS, UNKNOWN, Role, is_doubtful, value_for_role
 from ..analysis.saved_wrappers import is_wrapped
 from ..analysis.wrapper_attributes import (
     WRAPPERS,
@@ -70,7 +70,7 @@ def findings(program: Program) -> Iterator[Finding]:
     evaluating = {evaluation.function for evaluation in program.evaluations} - {None}
     wrapped = {name for module in program.modules for _, name, _ in wrapper_names(module)}
     for module in program.modules:
-        yield from isinstance_tests(module)
+        yield from isinstance_tests(program, module)
         if not defines_module_attribute(program):
             yield from n_gpu_tests(module)
             yield from tests_of_the_wrapper(module)
@@ -183,7 +183,7 @@ def is_engine_elsewhere(program: Program, name: str) -> bool:
     )
 
 
-def isinstance_tests(module: Module) -> Iterator[Finding]:
+def isinstance_tests(program: Program, module: Module) -> Iterator[Finding]:
     """``isinstance(model, DataParallel)``, which is False for a DistributedDataParallel."""
     for call in module.calls_to("isinstance"):
         if len(call.args) != 2:
@@ -206,7 +206,8 @@ def isinstance_tests(module: Module) -> Iterator[Finding]:
             else:
                 edit = Rewrite(kinds[0], f"({module.text(kinds[0])}, {TORCH_DDP})")
             because = f"{module.text(call)} is False for DistributedDataParallel"
-            yield Finding(module, call, because, (edit, Import("torch")))
+            severity = Severity.DEGRADED if is_doubtful(program, module, call) else None
+            yield Finding(module, call, because, (edit, Import("torch")), severity=severity)
 
 
 def asks_for_ddp_too(module: Module, call: ast.Call) -> bool:

@@ -25,7 +25,7 @@ from ..analysis.rank_reach import (
     RANK_NAMES,
     RANKS,
     Role,
-    is_surely_entered,
+    is_doubtful,
     roles_reaching,
 )
 from ..analysis.wrapping import averages_otherwise
@@ -76,7 +76,7 @@ def findings(program: Program) -> Iterator[Finding]:
             ):
                 because = f"another rank looks for it in line {reads[0].lineno}"
                 severity = None
-                if module is not program.script and not is_surely_entered(program, function):
+                if is_doubtful(program, module, call):
                     severity = Severity.DEGRADED
                 if is_of_one_example(module, call, path):
                     because += ", unless each rank has examples of its own"

@@ -23,7 +23,7 @@ from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.loaded_models import holds_used_model
 from ..analysis.met_between import waits_between
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, UNKNOWN, Role, roles_reaching, value_for_role
+from ..analysis.rank_reach import RANKS, UNKNOWN, Role, is_doubtful, roles_reaching, value_for_role
 from ..analysis.written_paths import is_memory, names_rank
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -138,7 +138,8 @@ def too_early(program: Program, module: Module, call: ast.Call, saved: ast.Call)
     if runs_for_some_alone(program, module, place):
         because += "; a barrier cannot stand there, where a call for some ranks leads too"
         edits = ()
-    return Finding(module, call, because, edits, severity=Severity.ERROR)
+    severity = Severity.DEGRADED if is_doubtful(program, module, call) else Severity.ERROR
+    return Finding(module, call, because, edits, severity=severity)
 
 
 def reads_behind_saves(
