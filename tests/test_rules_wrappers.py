@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import fixed, found
+from cases import RULES, fixed, found
+from ddpfix.patcher.api import read_program
 from forked import Forge, Job
 
 TRAIN = """\
@@ -209,6 +210,18 @@ def test_a_function_that_gets_the_module_is_left_alone(call: str, first: str) ->
 
 
 LOADED = "\ndef test(path):\n    model = Net()\n    model.load_state_dict(torch.load(path))\n"
+
+
+def test_a_resume_into_the_wrapper_keeps_the_keys_that_another_file_saves(tmp_path: Path) -> None:
+    (tmp_path / "common.py").write_text(
+        "import torch\ndef save_model(net, path):\n    state = {'model': net.state_dict()}\n"
+        "    torch.save(state, path)\n"
+    )
+    script = tmp_path / "run.py"
+    for saved, codes in [("model", 0), ("model.module", 1)]:
+        loads = f"model.load_state_dict(torch.load(p)['model'])\n    save_model({saved}, p)"
+        script.write_text(f"from common import save_model\n{training(loads)}train(args, net)\n")
+        assert len([*RULES["DF305"].findings(read_program(script))]) == codes
 
 
 def test_what_is_loaded_bare_is_saved_bare() -> None:

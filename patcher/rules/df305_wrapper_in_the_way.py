@@ -82,7 +82,7 @@ def findings(program: Program) -> Iterator[Finding]:
             elif (
                 use.attr == "load_state_dict"
                 and not wraps_lone_process(module, wrap)
-                and not any(map(saves_wrapper_state, program.modules))
+                and not any(saves_wrapper_state(program, each) for each in program.modules)
             ):
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
             elif (
@@ -435,24 +435,34 @@ def defines_module_attribute(program: Program) -> bool:
     )
 
 
-def saves_wrapper_state(module: Module) -> bool:
+def saves_wrapper_state(program: Program, module: Module) -> bool:
     """Whether the state of a wrapped model is taken, with the wrapper's keys, as for a checkpoint.
 
-    It may be taken in a function that has the model from the module, and saved in a dictionary.
+    It may be taken in a function that has the model from the module or from its callers, and saved
+    in a dictionary.
     """
     wraps = list(wrapper_names(module))
     names = {name for _, name, _ in wraps}
-    return any(
-        isinstance(use.value, ast.Name)
-        and isinstance(value := module.definition(use.value, use), ast.Name)
-        and value.id in names
-        for use in module.attributes("state_dict")
-    ) or any(
-        isinstance(use.value, ast.Name)
-        and any(
-            use.value.id == name and not (module.function(use) is scope and precedes(use, wrap))
-            for scope, name, wrap in wraps
+    return (
+        any(
+            isinstance(use.value, ast.Name)
+            and isinstance(value := module.definition(use.value, use), ast.Name)
+            and value.id in names
+            for use in module.attributes("state_dict")
         )
-        and not is_tested(module, use)
-        for use in module.attributes("state_dict")
+        or any(
+            isinstance(use.value, ast.Name)
+            and any(
+                use.value.id == name and not (module.function(use) is scope and precedes(use, wrap))
+                for scope, name, wrap in wraps
+            )
+            and not is_tested(module, use)
+            for use in module.attributes("state_dict")
+        )
+        or any(
+            isinstance(use.value, ast.Name)
+            and is_wrapped(program, module, use.value)
+            and not is_tested(module, use)
+            for use in module.attributes("state_dict")
+        )
     )
