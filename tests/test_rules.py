@@ -160,6 +160,13 @@ NOOP = [
     ("DF402", "a sampler that does not shuffle has one order in any case",
         training(inside="pass").replace("DistributedSampler(data)",
             "DistributedSampler(data, shuffle=False)")),
+    ("DF405", "a pool of rank 0 alone", """
+        import multiprocessing, torch
+        def merge(path):
+            return multiprocessing.Pool(64).map(print, path)
+        if torch.distributed.get_rank() == 0:
+            merge("out")
+        """),
     ("DF405", "workers are shared out", """
         import multiprocessing, os
         pool = multiprocessing.Pool(16 // int(os.environ.get('LOCAL_WORLD_SIZE', 1)))
