@@ -55,6 +55,28 @@ NOOP = [
             torch.save(state, os.path.join(folder, f"{groups.get_tensor_parallel_rank()}.pt"))
             torch.save(state, os.path.join(folder, f"{groups.data_rank}.pt"))
         """),
+    ("DF601", "a shard whose path a method makes", """
+        import os, torch
+        from parallel import groups
+        class Shards:
+            def __init__(self):
+                self.tensor_rank = groups.tensor_rank
+            def path(self, folder):
+                return os.path.join(folder, f"shard{self.tensor_rank}.pt")
+            def save(self, state, folder):
+                path = self.path(folder)
+                torch.save(state, path)
+        Shards().save({}, "out")
+        """),
+    ("DF601", "a folder of its own that an object keeps", """
+        import pathlib, torch, uuid
+        class Probe:
+            def __init__(self, file):
+                self.folder = pathlib.Path(f"{file}-{str(uuid.uuid4())[:8]}")
+            def save(self, state, name):
+                torch.save(state, self.folder / f"{name}.pt")
+        Probe("out").save({}, "first")
+        """),
     ("DF601", "a function that some call for a file of each rank", """
         import torch
         def write(part, name):
@@ -650,6 +672,34 @@ def test_what_is_unpacked_for_a_process_is_read_onto_its_card() -> None:
             optimizer.step()
         """
     assert "map_location='cpu'" in fixed("DF604", textwrap.dedent(text))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "path, rank = places()",
+        "path = places()[0]",
+        "path = whole(torch.distributed.get_rank())",
+        "path = Places().path",
+    ],
+)
+def test_what_a_function_returns_beside_the_rank_names_no_rank(made: str) -> None:
+    text = f"""
+        import torch
+        class Places:
+            def __init__(self):
+                self.rank, self.path = torch.distributed.get_rank(), "out.pt"
+        def places():
+            rank = torch.distributed.get_rank()
+            return "out.pt", rank
+        def whole(rank):
+            return "out.pt"
+        torch.distributed.init_process_group("nccl")
+        {made}
+        torch.save({{}}, path)
+        """
+    (finding,) = found("DF601", text)
+    assert finding.edits
 
 
 def test_the_place_of_a_result_is_no_rank() -> None:

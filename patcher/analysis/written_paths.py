@@ -91,6 +91,11 @@ def names_rank(
         are_numbers = type(first) is int and type(second) is int  # neither unknown nor a test
         if (are_numbers and first != second) or is_called_rank(program, module, node):
             return True
+        if any(
+            names_rank(program, where, value, depth + 1, unique=unique)
+            for where, value in made_elsewhere(program, module, node)
+        ):
+            return True
         if isinstance(node, ast.Name) and (
             is_given_rank(module, node)
             or any(
@@ -101,6 +106,20 @@ def names_rank(
         ):
             return True
     return False
+
+
+def made_elsewhere(
+    program: Program, module: Module, node: ast.expr
+) -> Iterator[tuple[Module, ast.expr]]:
+    """What functions of the program return to a call, and what an attribute of self is given."""
+    match node:
+        case ast.Call():
+            for where, function in program.callees(module, node):
+                for result in within(function.body, ast.Return):
+                    if result.value is not None:
+                        yield where, result.value
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            yield from ((module, value) for value in module.attribute_values.get(name, ()))
 
 
 def is_unique(module: Module, node: ast.expr) -> bool:
@@ -128,6 +147,8 @@ def parts_of_text(module: Module, path: ast.expr) -> Iterator[ast.expr]:
         case ast.Starred() | ast.NamedExpr() | ast.IfExp():
             parts = list(children(path))
         case ast.Attribute(value=ast.Call() as made):  # uuid.uuid4().hex
+            parts = (made,)
+        case ast.Subscript(value=made, slice=ast.Slice()):  # str(uuid.uuid4())[:8]
             parts = (made,)
     for part in parts:
         if isinstance(part, ast.expr):
