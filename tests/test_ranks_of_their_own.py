@@ -339,3 +339,25 @@ def test_what_a_module_parses_for_itself_says_nothing_of_the_rank() -> None:
     program = Program(module(text), (module(OTHER_SCRIPT),))
     told = [finding.because for finding in RULES["DF101"].findings(program)]
     assert told == ["nothing in the script shows where it is set"]
+
+
+def test_a_class_method_may_start_ranks_that_make_its_objects() -> None:
+    text = """
+        import torch as ch
+        class Trainer:
+            def __init__(self, gpu, size):
+                ch.distributed.init_process_group("nccl", rank=gpu, world_size=size)
+            @classmethod
+            def launch(cls, size):
+                ch.multiprocessing.spawn(cls.{worker}, args=(size,), nprocs=size)
+            @classmethod
+            def work(cls, *args):
+                cls(*args).train()
+            @classmethod
+            def look(cls, *args):
+                print(args)
+        Trainer.launch(2)
+        """
+    (finding,) = found("DF105", text.format(worker="work"))
+    assert "cls.work" in finding.because
+    assert found("DF105", text.format(worker="look")) == []

@@ -438,6 +438,15 @@ def test_it_is_repaired_exactly_like_this(code: str, text: str, diff: str) -> No
 
 
 REPORTED = [
+    ("DF602", "a file that is read as well as written", """
+        import mmap, torch
+        torch.distributed.init_process_group("gloo")
+        class Table:
+            def __init__(self, path):
+                self.file = open(path, "r+b")
+                self.rows = mmap.mmap(self.file.fileno(), 0)
+        Table("rows.bin")
+        """),
     ("DF602", "a file that is fetched where there is none, and read by whoever asked for it", """
         import os, torch
         torch.distributed.init_process_group("gloo")

@@ -362,4 +362,7 @@ def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:
 def _spelled_callees(graph: CallGraph, module: Module, function: Function) -> list[Callee]:
     """The functions that have a name which a function calls."""
     called = {module.last_name(call.func) for call in within(function.body, ast.Call)}
+    owner = module.enclosing_class(function)
+    if owner is not None and called & {"cls", "__class__"}:
+        called.add(owner.name)  # cls(…), in a class method
     return [callee for name in called for callee in graph.functions_by_name.get(name, ())]
