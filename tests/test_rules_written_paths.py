@@ -77,6 +77,17 @@ NOOP = [
                 torch.save(state, self.folder / f"{name}.pt")
         Probe("out").save({}, "first")
         """),
+    ("DF602", "a temporary file that a static method gets by name", """
+        import tempfile, torch
+        torch.distributed.init_process_group("gloo")
+        class Config:
+            @staticmethod
+            def fill(path, into):
+                with open(into, "w") as file:
+                    file.write(path)
+        with tempfile.NamedTemporaryFile(delete=False) as copy:
+            Config.fill("base", copy.name)
+        """),
     ("DF601", "a function that some call for a file of each rank", """
         import torch
         def write(part, name):
@@ -438,6 +449,17 @@ def test_it_is_repaired_exactly_like_this(code: str, text: str, diff: str) -> No
 
 
 REPORTED = [
+    ("DF602", "a file that a static method gets beside a temporary one", """
+        import tempfile, torch
+        torch.distributed.init_process_group("gloo")
+        class Config:
+            @staticmethod
+            def fill(path, into):
+                file = open(path, "r+")
+                file.write(into)
+        with tempfile.NamedTemporaryFile(delete=False) as copy:
+            Config.fill("base", copy.name)
+        """),
     ("DF602", "a file that is read as well as written", """
         import mmap, torch
         torch.distributed.init_process_group("gloo")

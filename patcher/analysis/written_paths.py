@@ -16,7 +16,10 @@ from .program import Program
 from .rank_reach import Role, value_for_role
 
 MEMORY = ("BytesIO", "StringIO", "SpooledTemporaryFile", "TemporaryFile")
-UNIQUE = ("getpid", "uuid1", "uuid4", "mkdtemp", "mkstemp", "mktemp", "TemporaryDirectory")
+UNIQUE = (
+    *("getpid", "uuid1", "uuid4", "mkdtemp", "mkstemp", "mktemp"),
+    *("TemporaryDirectory", "NamedTemporaryFile"),
+)
 # Calls and methods whose text is made of their arguments' or their object's text.
 TEXT_CALLS = frozenset(
     (
@@ -126,7 +129,17 @@ def is_unique(module: Module, node: ast.expr) -> bool:
     """Whether a value is one that each process has another of, such as ``tempfile.mkdtemp()``."""
     if isinstance(node, ast.Attribute) and node.attr in ("hex", "int"):
         node = node.value  # uuid4().hex
+    if isinstance(node, ast.Attribute) and node.attr == "name" and isinstance(node.value, ast.Name):
+        return any(is_unique(module, made) for made in bound_to(module, node.value))
     return isinstance(node, ast.Call) and module.last_name(node.func) in UNIQUE
+
+
+def bound_to(module: Module, name: ast.Name) -> Iterator[ast.expr]:
+    """What a name is bound to in its function, also by ``with``."""
+    for store in module.stores.get((module.function(name), name.id), ()):
+        match module.parents[store]:
+            case ast.Assign(value=value) | ast.withitem(context_expr=value):
+                yield value
 
 
 def parts_of_text(module: Module, path: ast.expr) -> Iterator[ast.expr]:
