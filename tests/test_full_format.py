@@ -67,6 +67,21 @@ def test_what_most_have_for_a_fix_comes_first_and_others_name_their_rules() -> N
     assert fixes == ["  fix: patch it", "  fix (DF101): Write it anew."]
 
 
+@pytest.mark.parametrize(
+    ("remedy", "shown"),
+    [
+        ("Make it so. Or so.", "Make it so. Or so."),
+        ("First. " + "Then more of it. " * 20, "First. " + "Then more of it. " * 11),
+        (f"All in one, {'and on, ' * 40}to the end.", f"All in one, {'and on, ' * 40}to the end."),
+    ],
+)
+def test_a_long_remedy_is_cut_behind_a_sentence(remedy: str, shown: str) -> None:
+    item = finding("x = a // b", "a // b", remedy=remedy.strip())
+    (fix,) = [line for line in full([item]).splitlines() if line.startswith("  fix: ")]
+    more = "" if shown == remedy else "More: `ddpfix explain DF203`"
+    assert fix == f"  fix: {shown}{more}".rstrip()
+
+
 @pytest.mark.parametrize("width", [40, 60, 80])
 @pytest.mark.parametrize("span", ["first", "last", "first = " + "middle + " * 12 + "last"])
 def test_no_line_is_wider_than_the_terminal(width: int, span: str) -> None:

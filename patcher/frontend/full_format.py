@@ -14,6 +14,7 @@ from .severity import NAMES
 Paint = Callable[[str, str], str]
 """Text, and what it is (a key of STYLES) -> the text for the terminal."""
 
+MAX_REMEDY = 200  # characters; a manual of some rule has 700
 ORDER = [*NAMES.values()]  # the worst first
 STYLES = {
     "path": {"bold": True, "underline": True},
@@ -123,9 +124,19 @@ def fix_lines(items: Sequence[Diagnostic], width: int | None, paint: Paint) -> l
         codes = sorted({item.code for item in same})
         is_most = number == 0 and 2 * len(same) > len(items)
         who = "" if is_most else f" ({', '.join(codes)})"
-        text = wrapped(f"fix{who}: {remedy}", "  ", width)
+        text = wrapped(f"fix{who}: {in_short(remedy, codes[0])}", "  ", width)
         found.append(text.replace("fix", paint("fix", "fix"), 1))
     return found
+
+
+def in_short(remedy: str, code: str) -> str:
+    """The first sentences of a remedy, and where the rest of a long one is found."""
+    if len(remedy) <= MAX_REMEDY:
+        return remedy
+    first, *more = remedy.split(". ")
+    while more and len(first) + len(more[0]) < MAX_REMEDY:
+        first = f"{first}. {more.pop(0)}"
+    return f"{first}. More: `ddpfix explain {code}`" if more else remedy
 
 
 def wrapped(text: str, indent: str, width: int | None) -> str:
