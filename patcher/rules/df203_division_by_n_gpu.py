@@ -1,8 +1,8 @@
 """A batch size is divided by the number of cards, which may be none.
 
-What         Something // n_gpu, where n_gpu is torch.cuda.device_count().
-At run time  ZeroDivisionError on a machine without a card. A warning in a script of ranks that has
-             no option to go without.
+What         Something // n_gpu, where n_gpu is torch.cuda.device_count(). It is a warning in a
+             script of ranks that has no option to go without cards.
+At run time  ZeroDivisionError on a machine without a card.
 Example      args.per_gpu_train_batch_size = args.train_batch_size // args.n_gpu
 Fix          Divide by max(1, n_gpu).
 Fix safety   Safe: with one card or more the divisor is the same.
