@@ -334,6 +334,13 @@ if __name__ == "__main__":
 """
 
 
+def test_torch_under_another_name_is_imported_for_the_back_end_alone() -> None:
+    text = "import torch as th\nth.distributed.init_process_group('nccl')\n"
+    new = fixed("DF202", f"{text}th.distributed.destroy_process_group()\n")
+    assert "use_cuda = torch.cuda.is_available()" in new
+    assert "import torch\n" in new
+
+
 def test_what_a_module_parses_for_itself_says_nothing_of_the_rank() -> None:
     text = "import torch\nimport data\ndef f(cfg):\n    torch.cuda.set_device(cfg.local_rank)\n"
     program = Program(module(text), (module(OTHER_SCRIPT),))

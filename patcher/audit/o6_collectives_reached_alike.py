@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from ..analysis.certain_reach import may_never_hold
 from ..analysis.conditions import tests_before
 from ..analysis.effects import Kind, Reached, direct_effects, effects_of, is_collective
-from ..analysis.left_early import meets_those_who_stay
+from ..analysis.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.program import Program
 from ..analysis.rank_divergence import leaves_training, rank_dependent_exits
 from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
@@ -73,7 +73,7 @@ def judge_place(
     name = module.last_name(call.func)
     roles = ranks_at(program, module, call)
     if len(roles) == 1:
-        if meets_those_who_stay(module, call):
+        if meets_those_who_stay(module, call) or is_answered_around(program, module, call):
             return
         if not has_partner(program, module, call, next(iter(roles)), places):
             who = next(iter(roles)).value
