@@ -259,6 +259,15 @@ def test_a_load_that_takes_the_wrappers_keys_wants_them(taken: str) -> None:
     assert found("DF305", text.replace(taken, "state[k] = v"))
 
 
+def test_a_load_into_the_wrapper_that_may_take_off_its_prefix_still_tells_of_it() -> None:
+    resume = """state = torch.load(path)
+    if not args.distributed:
+        state = {k[len('module.'):]: v for k, v in state.items()}
+    model.load_state_dict(state)
+    torch.save(model.state_dict(), path)"""
+    assert found("DF305", training(resume) + LOADED) == []
+
+
 def test_a_model_that_is_moved_is_still_in_its_wrapper() -> None:
     text = training("model = model.to(device)\n    torch.save(model.state_dict(), path)") + LOADED
     assert "torch.save(getattr(model, 'module', model).state_dict(), path)" in fixed("DF305", text)

@@ -326,17 +326,19 @@ def is_loaded_bare(program: Program, model: str, key: str) -> bool:
     ``key`` is the one that the file has the state under. Where none is read, it is another file.
     """
     loads = [
-        (module, call.func.value)
+        (module, call, call.func.value)
         for module, call in program.calls_to("load_state_dict")
         if isinstance(call.func, ast.Attribute)
         and isinstance(call.func.value, ast.Name)
         and call.func.value.id == model
-        and asks_for_key(module, call, key)
-        and not is_downloaded(module, call)
-        and not takes_keys_of_wrappers(module, call)
     ]
     wrapped = {name for module in program.modules for name, _ in wrapper_uses(module)}
-    return bool(loads) and not any(owner in wrapped for _, owner in loads)
+    return not any(owner in wrapped for _, _, owner in loads) and any(
+        asks_for_key(module, call, key)
+        and not is_downloaded(module, call)
+        and not takes_keys_of_wrappers(module, call)
+        for module, call, _ in loads
+    )
 
 
 def takes_keys_of_wrappers(module: Module, load: ast.Call) -> bool:
