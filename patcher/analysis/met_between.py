@@ -8,14 +8,21 @@ from ..source.module import Module
 from ..source.tree import Function, precedes, within
 from .effects import effects_of_call, is_collective
 from .program import Program
-from .rank_reach import RANKS
+from .rank_reach import RANKS, roles_reaching
 
 
-def waits_between(program: Program, module: Module, first: ast.Call, stmt: ast.stmt) -> bool:
+def waits_between(
+    program: Program,
+    module: Module,
+    first: ast.Call,
+    stmt: ast.stmt,
+    *,
+    together: bool = False,
+) -> bool:
     """Whether all ranks meet between a call and ``stmt`` below it, in a block around ``stmt``.
 
     At a barrier or another collective, or in a function that always comes to one, where every way
-    to ``stmt`` calls it.
+    to ``stmt`` calls it. ``together``: not where some come to the barrier here, others elsewhere.
     """
     above: set[ast.AST] = set()
     for node in (stmt, *module.ancestors(stmt)):
@@ -28,6 +35,7 @@ def waits_between(program: Program, module: Module, first: ast.Call, stmt: ast.s
         precedes(first, call)
         and precedes(call, stmt)
         and any(parent in above for parent in module.ancestors(call))
+        and not (together and roles_reaching(program, module, call) & RANKS != RANKS)
         and (module.last_name(call.func) == "barrier" or always_meets(program, module, call, above))
         for call in within(module.scope_statements(stmt), ast.Call)
     )

@@ -106,7 +106,7 @@ def meet_between(program: Program, module: Module, read: ast.Call, write: ast.Ca
     return (
         not comes_back
         and precedes(read, write)
-        and waits_between(program, module, read, module.statement(write))
+        and waits_between(program, module, read, module.statement(write), together=True)
     )
 
 
