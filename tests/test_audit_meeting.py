@@ -8,6 +8,7 @@ import textwrap
 import pytest
 from cases import module
 from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.audit import audit
 from ddpfix.patcher.audit.meeting import sounds_of_the_first
 
 SCRIPT = """
@@ -38,3 +39,31 @@ def test_a_switch_of_the_command_line_asks_for_no_process(test: str, sounds: boo
     program = Program(module(textwrap.dedent(SCRIPT).format(test)))
     (branch,) = program.script.nodes(ast.If)
     assert sounds_of_the_first(program, branch.test) is sounds
+
+
+OTHER_FILE = """\
+import os, torch
+import torch.distributed as dist
+def main(args, model):
+    dist.init_process_group("gloo")
+    first = os.path.join(args.scratch, "first.pt")
+    if os.path.exists({asked}):
+        model.load_state_dict(torch.load(args.weights))
+    else:
+        if dist.get_rank() == 0:
+            torch.save(model.state_dict(), first)
+        dist.barrier()
+if __name__ == "__main__":
+    main(*things())
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "is_violated"), [("args.weights", False), ("first", True), ("args.scratch", True)]
+)
+def test_a_branch_may_write_another_file_than_its_test_asks_for(
+    asked: str, is_violated: bool
+) -> None:
+    program = Program(module(OTHER_FILE.format(asked=asked)))
+    (verdict,) = [each for each in audit(program) if each.code == "O6"]
+    assert verdict.is_violated is is_violated

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from ddpfix.patcher.frontend.diagnostics import Diagnostic
 from ddpfix.patcher.frontend.full_format import coloured, full
+from ddpfix.record import replace
 
 
 def finding(text: str, span: str, *, code: str = "DF203", remedy: str = "patch it") -> Diagnostic:
@@ -51,11 +52,34 @@ def test_what_happens_is_said_once_for_a_rule_and_a_file() -> None:
     assert text.count("fix: patch it") == 1
 
 
+def test_the_head_has_the_worst_severity_and_others_say_theirs() -> None:
+    one, other = finding("x = a // b", "a // b"), finding("yy = a // b", "a // b")
+    text = full([replace(one, severity="W"), other, replace(one, severity="W")])
+    assert "DF203 error: Division by nought" in text
+    assert text.count("^ it is nought") == 1
+    assert text.count("^ warning: it is nought") == 2
+
+
 def test_what_most_have_for_a_fix_comes_first_and_others_name_their_rules() -> None:
     one = finding("x = a // b", "a // b", code="DF101", remedy="Write it anew.")
     more = [finding("x = a // b", "a // b", code=code) for code in ("DF203", "DF204")]
     fixes = [line for line in full([one, *more]).splitlines() if line.startswith("  fix")]
     assert fixes == ["  fix: patch it", "  fix (DF101): Write it anew."]
+
+
+@pytest.mark.parametrize(
+    ("remedy", "shown"),
+    [
+        ("Make it so. Or so.", "Make it so. Or so."),
+        ("First. " + "Then more of it. " * 20, "First. " + "Then more of it. " * 11),
+        (f"All in one, {'and on, ' * 40}to the end.", f"All in one, {'and on, ' * 40}to the end."),
+    ],
+)
+def test_a_long_remedy_is_cut_behind_a_sentence(remedy: str, shown: str) -> None:
+    item = finding("x = a // b", "a // b", remedy=remedy.strip())
+    (fix,) = [line for line in full([item]).splitlines() if line.startswith("  fix: ")]
+    more = "" if shown == remedy else "More: `ddpfix explain DF203`"
+    assert fix == f"  fix: {shown}{more}".rstrip()
 
 
 @pytest.mark.parametrize("width", [40, 60, 80])

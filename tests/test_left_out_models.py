@@ -87,3 +87,35 @@ if __name__ == "__main__":
 def test_an_object_may_call_the_wrapped_model_otherwise(wrapped: str, bare: list[str]) -> None:
     findings = found("DF301", TRAINER.format(wrapped=wrapped))
     assert [each.because.partition(" is trained")[0] for each in findings] == bare
+
+
+INNER = """\
+import torch
+def evaluate(model, batch):
+    model.eval()
+    with torch.no_grad():
+        return model(batch)
+def main(args, model, loader):
+    torch.distributed.init_process_group("nccl")
+    {wrap}
+    optimizer = torch.optim.AdamW(bare.parameters())
+    for batch in loader:
+        {call}(batch).mean().backward()
+        optimizer.step()
+        evaluate(bare, batch)
+if __name__ == "__main__":
+    main(*things())
+"""
+BOTH = f"model = {TORCHS}(model); bare = model.module"
+BARE = {
+    "behind the wrapper": BOTH,
+    "in branches": f"if args.local_rank != -1:\n        {BOTH}\n    else:\n        bare = model",
+    "in a conditional": f"model = {TORCHS}(model); bare = model.module if args.ddp else model",
+}
+
+
+@pytest.mark.parametrize("wrap", BARE.values(), ids=BARE)
+def test_what_a_wrapper_holds_is_evaluated_between_steps(wrap: str) -> None:
+    assert found("DF301", INNER.format(wrap=wrap, call="model")) == []
+    (finding,) = found("DF301", INNER.format(wrap=wrap, call="bare"))
+    assert finding.because.startswith("bare is trained, and its gradients are not averaged")

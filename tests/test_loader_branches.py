@@ -241,3 +241,56 @@ def test_a_test_of_ranks_leaves_the_other_loader_to_one_process(
     assert (found("DF401", text) == []) is is_right
     verdicts = audit(Program(module(text)))
     assert ([each.because for each in verdicts if each.code == "O4"] == []) is is_right
+
+
+CHOSEN = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+def make(data, distributed, train):
+    sampler = {sampler}
+    loader = DataLoader(data, batch_size=4, sampler={choice})
+    if train:
+        return loader, sampler
+    return loader, None
+@torch.no_grad()
+def test(net, loader):
+    net.eval()
+    for batch in loader:
+        print(net(batch))
+def main(args, model, data):
+    torch.distributed.init_process_group("nccl")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader, sampler = make(data, True, train=True)
+    held_out, _ = make(data, True, train=False)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+        test(model.module, held_out)
+main(*things())
+"""
+DEALT = "DistributedSampler(data, shuffle=train) if distributed else None"
+CHOICES = {
+    "for the training": ("sampler if train else None", []),
+    "for ranks": ("sampler if distributed else None", ["DF503"]),
+    "not for the evaluation": ("None if not train else sampler", []),
+}
+
+
+@pytest.mark.parametrize(("choice", "codes"), CHOICES.values(), ids=CHOICES)
+def test_a_sampler_that_a_conditional_names_deals(choice: str, codes: list[str]) -> None:
+    text = CHOSEN.format(sampler=DEALT, choice=choice)
+    assert [code for code in ("DF401", "DF402", "DF503") if found(code, text)] == codes
+
+
+def test_a_sampler_that_a_conditional_names_and_that_deals_nothing_is_told() -> None:
+    text = CHOSEN.format(
+        sampler="torch.utils.data.RandomSampler(data)", choice="sampler if train else None"
+    )
+    assert [each.because.partition(";")[0] for each in found("DF401", text)] == [
+        "no branch deals by rank"
+    ]

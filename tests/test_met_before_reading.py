@@ -30,6 +30,22 @@ def test_ranks_that_have_met_read_the_folder(meet: str, head: str) -> None:
     assert found("DF604", READ.format(meet=meet, head=head)) == []
 
 
+def test_ranks_meet_in_the_branch_that_reads() -> None:
+    code = """
+    import torch
+    def main(accelerator, args, model, path):
+        if args.sharded:
+            if accelerator.is_main_process:
+                torch.save(model.state_dict(), path)
+            {meet}
+            model.load_state_dict(torch.load(path, map_location="cpu"))
+    main(accelerator, args, model, "out.bin")
+    """
+    assert found("DF604", code.format(meet="accelerator.wait_for_everyone()")) == []
+    (finding,) = found("DF604", code.format(meet="print(path)"))
+    assert "rank 0 may still be writing" in finding.because
+
+
 PERHAPS = "def synchronize():\n    {0}\n"
 NO_MEETINGS = {
     "nothing": ("print(folder)", ""),

@@ -24,6 +24,7 @@ OWN = {
     "    def __init__(self, dataset, batch_size, **options): super().__init__(dataset, batch_size)",
     "another order": "class DataLoader(torch.utils.data.DataLoader):\n"
     "    def __init__(self, path, dataset, **rest): super().__init__(dataset, **rest)",
+    "of a graph": "from dgl.dataloading import DataLoader",
     "function": "def DataLoader(path, tokenizer, args, batch_size): pass",
 }
 TORCHS = {
@@ -50,3 +51,35 @@ def test_that_of_torch_is_dealt(own: str) -> None:
     assert "sampler=None if not torch.distributed.is_initialized() else Dist" in fixed(
         "DF401", text
     )
+
+
+GRAPH = """\
+import torch, dgl
+from dgl.dataloading import DataLoader, NeighborSampler
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+nodes = {nodes}
+loader = DataLoader(graph, nodes, NeighborSampler([5, 5]), shuffle=True, drop_last=False{told})
+for epoch in range(3):
+    for batch in loader:
+        model(batch).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("nodes", "told"),
+    [
+        ("range(9)", ", use_ddp=True"),
+        ("dgl.distributed.node_split(mask)", ""),
+        ("dgl.graphbolt.DistributedItemSampler(graph)", ""),
+    ],
+)
+def test_a_loader_of_a_graph_deals_where_it_is_told(nodes: str, told: str) -> None:
+    assert found("DF401", GRAPH.format(nodes=nodes, told=told)) == []
+
+
+@pytest.mark.parametrize("told", ["", ", use_ddp=False"])
+def test_a_loader_of_a_graph_that_is_not_told_is_named_and_left(told: str) -> None:
+    (finding,) = found("DF401", GRAPH.format(nodes="range(9)", told=told))
+    assert not finding.edits

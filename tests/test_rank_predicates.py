@@ -147,6 +147,9 @@ FORMS: dict[str, tuple[str, str, str]] = {
     "imported module's value": ("helpers.RANK == 0", "", "import helpers"),
     "a property": ("ranks.is_first", "from helpers import Ranks\nranks = Ranks()", ""),
     "a method": ("ranks.leads()", "from helpers import Ranks\nranks = Ranks()", ""),
+    "of srun or of torchrun": ("r == 0",
+        "if 'SLURM_JOB_ID' in os.environ:\n    r = int(os.environ['SLURM_PROCID'])\n"
+        "else:\n    r = int(os.environ['RANK'])", ""),
     "not found": ("is_main_process()", "", "from .gone import is_main_process"),
 }  # fmt: skip
 

@@ -334,8 +334,37 @@ if __name__ == "__main__":
 """
 
 
+def test_torch_under_another_name_is_imported_for_the_back_end_alone() -> None:
+    text = "import torch as th\nth.distributed.init_process_group('nccl')\n"
+    new = fixed("DF202", f"{text}th.distributed.destroy_process_group()\n")
+    assert "use_cuda = torch.cuda.is_available()" in new
+    assert "import torch\n" in new
+
+
 def test_what_a_module_parses_for_itself_says_nothing_of_the_rank() -> None:
     text = "import torch\nimport data\ndef f(cfg):\n    torch.cuda.set_device(cfg.local_rank)\n"
     program = Program(module(text), (module(OTHER_SCRIPT),))
     told = [finding.because for finding in RULES["DF101"].findings(program)]
     assert told == ["nothing in the script shows where it is set"]
+
+
+def test_a_class_method_may_start_ranks_that_make_its_objects() -> None:
+    text = """
+        import torch as ch
+        class Trainer:
+            def __init__(self, gpu, size):
+                ch.distributed.init_process_group("nccl", rank=gpu, world_size=size)
+            @classmethod
+            def launch(cls, size):
+                ch.multiprocessing.spawn(cls.{worker}, args=(size,), nprocs=size)
+            @classmethod
+            def work(cls, *args):
+                cls(*args).train()
+            @classmethod
+            def look(cls, *args):
+                print(args)
+        Trainer.launch(2)
+        """
+    (finding,) = found("DF105", text.format(worker="work"))
+    assert "cls.work" in finding.because
+    assert found("DF105", text.format(worker="look")) == []

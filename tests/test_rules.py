@@ -6,6 +6,7 @@ import textwrap
 
 import pytest
 from cases import RULES, changes, fixed, found
+from ddpfix.patcher.findings import Severity
 from ddpfix.patcher.rules import SECTIONS, Rule
 
 
@@ -159,6 +160,13 @@ NOOP = [
     ("DF402", "a sampler that does not shuffle has one order in any case",
         training(inside="pass").replace("DistributedSampler(data)",
             "DistributedSampler(data, shuffle=False)")),
+    ("DF405", "a pool of rank 0 alone", """
+        import multiprocessing, torch
+        def merge(path):
+            return multiprocessing.Pool(64).map(print, path)
+        if torch.distributed.get_rank() == 0:
+            merge("out")
+        """),
     ("DF405", "workers are shared out", """
         import multiprocessing, os
         pool = multiprocessing.Pool(16 // int(os.environ.get('LOCAL_WORLD_SIZE', 1)))
@@ -636,6 +644,12 @@ FIX = [
         @@ -1 +1 @@
         -x = a // args.n_gpu
         +x = a // max(1, args.n_gpu)
+        """),
+    ("DF203", "two remainders, of which none asks first",
+        "if a % args.n_gpu != 0 or b % args.n_gpu != 0: pass", """
+        @@ -1 +1 @@
+        -if a % args.n_gpu != 0 or b % args.n_gpu != 0: pass
+        +if a % max(1, args.n_gpu) != 0 or b % max(1, args.n_gpu) != 0: pass
         """),
     ("DF202", "the card's tensors only where there is a card", """
         import torch
@@ -1653,3 +1667,21 @@ def test_lists_and_numbers_are_gathered_behind_the_loop_in_the_order_they_starte
     body = "total += 1\n        logits.extend(model(batch))"
     text = evaluation(after="print(total, seen)", body=body)
     assert changes(text, fixed("DF503", text)) == GATHERED
+
+
+@pytest.mark.parametrize(
+    ("more", "severity"),
+    [
+        ("", Severity.ERROR),
+        ("torch.distributed.init_process_group('nccl')", Severity.DEGRADED),
+        (
+            "torch.distributed.init_process_group('nccl'); parser.add_argument('--no_cuda')",
+            Severity.ERROR,
+        ),
+    ],
+)
+def test_a_division_by_cards_is_no_error_of_ranks_that_have_them(
+    more: str, severity: Severity
+) -> None:
+    (finding,) = found("DF203", f"import torch\nx = a // args.n_gpu\n{more}")
+    assert (finding.severity or Severity.ERROR) is severity

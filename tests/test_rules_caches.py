@@ -81,6 +81,44 @@ def test_a_file_that_is_named_by_one_example_is_no_error(part: str, severity: Se
     assert bool(told.edits) is (severity is Severity.ERROR)
 
 
+# Rank 0 writes what all have read before; ``between`` is indented as the body of main().
+MET = """
+import json, os, torch
+torch.distributed.init_process_group("nccl")
+def main(args, model, optimizer, data, path):
+    state = {{}}
+    if os.path.exists(path):
+        with open(path) as file:
+            state = json.load(file)
+{between}
+        if torch.distributed.get_rank() == 0:
+            with open(path, "w") as file:
+                json.dump(state, file)
+main(*things())
+"""
+BARRIER = "torch.distributed.barrier()"
+MET_BETWEEN = [
+    ("at a barrier", f"    {BARRIER}\n    if True:"),
+    ("at a barrier of each round", f"    while True:\n        step(state)\n        {BARRIER}"),
+    ("at a barrier of the head", f"    {BARRIER}\n    for step in range(9):"),
+    ("going back", """
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    for batch in torch.utils.data.DataLoader(data):
+        model(batch).mean().backward()
+        optimizer.step()"""),
+]  # fmt: skip
+NOT_MET = [
+    ("nowhere", "    if True:"),
+    (
+        "in the round in which another rank reads",
+        f"""
+    for step in range(9):
+        state = json.load(open(path))
+        {BARRIER}""",
+    ),
+]
+
+
 NOOP = [
     ("a file that is never read", cache(DUMP, "None")),
     ("it appears whole", cache("write_on_main(path, 'wb', lambda file: pickle.dump(made, file))")),
@@ -169,6 +207,17 @@ def main(args):
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
 def test_a_cache_that_nobody_reads_half_written_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF406", text)] == []
+
+
+@pytest.mark.parametrize("between", [pytest.param(t, id=name) for name, t in MET_BETWEEN])
+def test_ranks_that_have_met_since_the_read_are_left_alone(between: str) -> None:
+    assert found("DF406", MET.format(between=between)) == []
+
+
+@pytest.mark.parametrize("between", [pytest.param(t, id=name) for name, t in NOT_MET])
+def test_ranks_that_may_not_have_met_read_what_another_writes(between: str) -> None:
+    (finding,) = found("DF406", MET.format(between=between))
+    assert "another rank looks for it" in finding.because
 
 
 FIX = [

@@ -58,6 +58,26 @@ def stopping(before: str = "pass") -> str:
     return loop(epoch=before) + STOPPING
 
 
+CLOSURE = """
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    rank = dist.get_rank()
+    def step(signal, optimizer, model):
+        def closure():
+            if rank == 0:
+                dist.broadcast(signal, src=0)
+            return model.loss()
+        if rank == 0:
+            optimizer.step(closure)
+        else:
+            while signal.item():
+                {other}
+                closure()
+    step(signal, optimizer, model)
+    """
+
+
 NOOP = [
     (
         "training that rank 0 has other processes run, by remote calls",
@@ -482,3 +502,10 @@ def test_an_exit_by_what_nothing_sets_is_no_error(behind: str, is_error: bool) -
     assert (finding.severity is not Severity.DEGRADED) is is_error
     told = [each for each in audit(Program(module(text))) if each.code == "O6"]
     assert [each.is_violated for each in told] == [is_error]
+
+
+def test_a_closure_of_rank_0_sends_what_the_others_wait_for_around_it() -> None:
+    assert found("DF506", CLOSURE.format(other="dist.broadcast(signal, src=0)")) == []
+    for other in ("dist.broadcast(model, src=0)", "pass"):
+        found_there = found("DF506", CLOSURE.format(other=other))
+        assert "only rank 0 can reach it" in [each.because for each in found_there]

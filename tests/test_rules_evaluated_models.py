@@ -82,3 +82,39 @@ def test_a_model_that_is_saved_keeps_its_wrapper_and_so_its_keys(save: str, stay
     assert ("            eval_model(batch)\n" in text) is stays
     assert ("    net = getattr(net, 'module', net)\n    net.eval()" in text) is not stays
     assert not found("DF504", text)
+
+
+PASSED = """\
+import torch
+@torch.no_grad()
+def test(net, data):
+    net.eval()
+    for batch in torch.utils.data.DataLoader(data):
+        net(batch)
+def main(args, model, data):
+    {wrap}
+    test({passed}, data)
+main(*things())
+"""
+DDP = "model = torch.nn.parallel.DistributedDataParallel(model)"
+HELD = {
+    "the module": (DDP, "model.module"),
+    "by a name": (f"{DDP}; bare = model.module", "bare"),
+    "in a branch": (
+        f"if args.ddp:\n        {DDP}\n        bare = model.module\n"
+        "    else:\n        bare = model",
+        "bare",
+    ),
+    "in a conditional": (f"{DDP}; bare = model.module if args.ddp else model", "bare"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrap", "passed"), HELD.values(), ids=HELD)
+def test_an_evaluation_that_gets_the_module_is_left_alone(wrap: str, passed: str) -> None:
+    assert found("DF504", PASSED.format(wrap=wrap, passed=passed)) == []
+
+
+@pytest.mark.parametrize("wrap", [DDP, f"{DDP}; bare = model.module"])
+def test_an_evaluation_that_gets_the_wrapper_is_told(wrap: str) -> None:
+    (finding,) = found("DF504", PASSED.format(wrap=wrap, passed="model"))
+    assert finding.edits

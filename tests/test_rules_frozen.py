@@ -142,7 +142,17 @@ def test_what_is_frozen_in_training_alone_is_no_reason_to_thaw_before_it() -> No
     assert "frozen = " not in fixed("DF308", text)
 
 
+FOR_A_WHILE = """
+def score(net):
+    for p in net.parameters():
+        p.requires_grad = False
+    {between}
+    for p in net.{parts}parameters():
+        p.requires_grad = True
+"""
 NOOP = [
+    ("frozen while an evaluation runs", script(inside="score(model.module.encoder)", options=LOOKS)
+        + FOR_A_WHILE.format(between="print(net(1))", parts="")),
     ("frozen for good", script(f"{LOOP}False")),
     ("frozen on the way", script(inside=f"{LOOP}False", options=LOOKS)),
     ("trained from the start", script(inside=f"{LOOP}True")),
@@ -155,6 +165,15 @@ NOOP = [
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
 def test_what_is_not_both_frozen_and_thawed_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF308", text)] == []
+
+
+@pytest.mark.parametrize(
+    ("between", "parts"), [("print(net(1))", "head."), ("net(1).backward()", "")]
+)
+def test_what_is_thawed_otherwise_than_it_was_frozen_is_told(between: str, parts: str) -> None:
+    text = script(inside="score(model.module.encoder)", options=LOOKS)
+    text += "score(net)\n" + FOR_A_WHILE.format(between=between, parts=parts)
+    assert found("DF308", text)
 
 
 def test_a_wrapper_without_a_name_is_reported() -> None:

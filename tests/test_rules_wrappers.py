@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import fixed, found
+from cases import RULES, fixed, found
+from ddpfix.patcher.api import read_program
 from forked import Forge, Job
 
 TRAIN = """\
@@ -211,10 +212,60 @@ def test_a_function_that_gets_the_module_is_left_alone(call: str, first: str) ->
 LOADED = "\ndef test(path):\n    model = Net()\n    model.load_state_dict(torch.load(path))\n"
 
 
+def test_a_resume_into_the_wrapper_keeps_the_keys_that_another_file_saves(tmp_path: Path) -> None:
+    (tmp_path / "common.py").write_text(
+        "import torch\ndef save_model(net, path):\n    state = {'model': net.state_dict()}\n"
+        "    torch.save(state, path)\n"
+    )
+    script = tmp_path / "run.py"
+    for saved, codes in [("model", 0), ("model.module", 1)]:
+        loads = f"model.load_state_dict(torch.load(p)['model'])\n    save_model({saved}, p)"
+        script.write_text(f"from common import save_model\n{training(loads)}train(args, net)\n")
+        assert len([*RULES["DF305"].findings(read_program(script))]) == codes
+
+
 def test_what_is_loaded_bare_is_saved_bare() -> None:
     line, bare = "torch.save(model.state_dict(), path)", "getattr(model, 'module', model)"
     text = training(line) + LOADED
     assert fixed("DF305", text) == training(line.replace("model", bare, 1)) + LOADED
+
+
+def test_what_is_loaded_bare_by_its_key_is_saved_bare() -> None:
+    line, bare = (
+        "torch.save({'model': model.state_dict()}, path)",
+        "getattr(model, 'module', model)",
+    )
+    loaded = LOADED.replace("load(path)", "load(path)['model']")
+    text = training(line) + loaded
+    assert fixed("DF305", text) == training(line.replace("model.state", f"{bare}.state")) + loaded
+
+
+@pytest.mark.parametrize(
+    "taken",
+    [
+        "state[k[7:]] = v",
+        "state[k.replace('module.', '')] = v",
+        "state[k[len('module.'):]] = v",
+    ],
+)
+def test_a_load_that_takes_the_wrappers_keys_wants_them(taken: str) -> None:
+    loaded = LOADED.replace(
+        "    model.load_state_dict(torch.load(path))",
+        f"    state = {{}}\n    for k, v in torch.load(path).items():\n        {taken}\n"
+        "    model.load_state_dict(state)",
+    )
+    text = training("torch.save(model.state_dict(), path)") + loaded
+    assert found("DF305", text) == []
+    assert found("DF305", text.replace(taken, "state[k] = v"))
+
+
+def test_a_load_into_the_wrapper_that_may_take_off_its_prefix_still_tells_of_it() -> None:
+    resume = """state = torch.load(path)
+    if not args.distributed:
+        state = {k[len('module.'):]: v for k, v in state.items()}
+    model.load_state_dict(state)
+    torch.save(model.state_dict(), path)"""
+    assert found("DF305", training(resume) + LOADED) == []
 
 
 def test_a_model_that_is_moved_is_still_in_its_wrapper() -> None:
@@ -228,6 +279,7 @@ def test_a_model_that_is_moved_is_still_in_its_wrapper() -> None:
         training("torch.save(model.state_dict(), path)"),
         training("torch.save(model.state_dict(), p)\n    model.load_state_dict(best)") + LOADED,
         training("torch.save(optimizer.state_dict(), path)") + LOADED,
+        training("torch.save({'model': model.state_dict()}, path)") + LOADED,
         training("torch.save(model.state_dict(), path)") + LOADED.replace("model", "net"),
         training("torch.save(model.state_dict(), path)")
         .replace(
@@ -241,6 +293,7 @@ def test_a_model_that_is_moved_is_still_in_its_wrapper() -> None:
         "loaded nowhere",
         "into the wrapper",
         "an optimizer's",
+        "another file, which has no such key",
         "an optimizer",
         "one process, too",
     ],

@@ -55,6 +55,39 @@ NOOP = [
             torch.save(state, os.path.join(folder, f"{groups.get_tensor_parallel_rank()}.pt"))
             torch.save(state, os.path.join(folder, f"{groups.data_rank}.pt"))
         """),
+    ("DF601", "a shard whose path a method makes", """
+        import os, torch
+        from parallel import groups
+        class Shards:
+            def __init__(self):
+                self.tensor_rank = groups.tensor_rank
+            def path(self, folder):
+                return os.path.join(folder, f"shard{self.tensor_rank}.pt")
+            def save(self, state, folder):
+                path = self.path(folder)
+                torch.save(state, path)
+        Shards().save({}, "out")
+        """),
+    ("DF601", "a folder of its own that an object keeps", """
+        import pathlib, torch, uuid
+        class Probe:
+            def __init__(self, file):
+                self.folder = pathlib.Path(f"{file}-{str(uuid.uuid4())[:8]}")
+            def save(self, state, name):
+                torch.save(state, self.folder / f"{name}.pt")
+        Probe("out").save({}, "first")
+        """),
+    ("DF602", "a temporary file that a static method gets by name", """
+        import tempfile, torch
+        torch.distributed.init_process_group("gloo")
+        class Config:
+            @staticmethod
+            def fill(path, into):
+                with open(into, "w") as file:
+                    file.write(path)
+        with tempfile.NamedTemporaryFile(delete=False) as copy:
+            Config.fill("base", copy.name)
+        """),
     ("DF601", "a function that some call for a file of each rank", """
         import torch
         def write(part, name):
@@ -416,6 +449,26 @@ def test_it_is_repaired_exactly_like_this(code: str, text: str, diff: str) -> No
 
 
 REPORTED = [
+    ("DF602", "a file that a static method gets beside a temporary one", """
+        import tempfile, torch
+        torch.distributed.init_process_group("gloo")
+        class Config:
+            @staticmethod
+            def fill(path, into):
+                file = open(path, "r+")
+                file.write(into)
+        with tempfile.NamedTemporaryFile(delete=False) as copy:
+            Config.fill("base", copy.name)
+        """),
+    ("DF602", "a file that is read as well as written", """
+        import mmap, torch
+        torch.distributed.init_process_group("gloo")
+        class Table:
+            def __init__(self, path):
+                self.file = open(path, "r+b")
+                self.rows = mmap.mmap(self.file.fileno(), 0)
+        Table("rows.bin")
+        """),
     ("DF602", "a file that is fetched where there is none, and read by whoever asked for it", """
         import os, torch
         torch.distributed.init_process_group("gloo")
@@ -650,6 +703,34 @@ def test_what_is_unpacked_for_a_process_is_read_onto_its_card() -> None:
             optimizer.step()
         """
     assert "map_location='cpu'" in fixed("DF604", textwrap.dedent(text))
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "path, rank = places()",
+        "path = places()[0]",
+        "path = whole(torch.distributed.get_rank())",
+        "path = Places().path",
+    ],
+)
+def test_what_a_function_returns_beside_the_rank_names_no_rank(made: str) -> None:
+    text = f"""
+        import torch
+        class Places:
+            def __init__(self):
+                self.rank, self.path = torch.distributed.get_rank(), "out.pt"
+        def places():
+            rank = torch.distributed.get_rank()
+            return "out.pt", rank
+        def whole(rank):
+            return "out.pt"
+        torch.distributed.init_process_group("nccl")
+        {made}
+        torch.save({{}}, path)
+        """
+    (finding,) = found("DF601", text)
+    assert finding.edits
 
 
 def test_the_place_of_a_result_is_no_rank() -> None:

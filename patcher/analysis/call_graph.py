@@ -17,7 +17,7 @@ from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, everywhere, is_annotation, within
 from .names import ModuleSet, Unread, answered_once, parameter_names
 from .objects import class_of, classes_above, method_of, named_definition
-from .star_names import take_star_names
+from .star_names import take_names_of_libraries
 from .tables import is_table, items_of_call, table_bases
 
 Place = tuple[Module, ast.expr]
@@ -37,7 +37,7 @@ class CallGraph(ModuleSet):
         unread: tuple[Unread, ...] = (),
     ) -> None:
         super().__init__(script, siblings, roots, unread)
-        take_star_names(self)
+        take_names_of_libraries(self)
         for module in self.modules:
             module.graph = self
 
@@ -362,4 +362,7 @@ def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:
 def _spelled_callees(graph: CallGraph, module: Module, function: Function) -> list[Callee]:
     """The functions that have a name which a function calls."""
     called = {module.last_name(call.func) for call in within(function.body, ast.Call)}
+    owner = module.enclosing_class(function)
+    if owner is not None and called & {"cls", "__class__"}:
+        called.add(owner.name)  # cls(…), in a class method
     return [callee for name in called for callee in graph.functions_by_name.get(name, ())]

@@ -125,6 +125,34 @@ def may_be_bare(program: Program, module: Module, entry: ast.AST, evaluation: Ev
     )
 
 
+def gets_the_module(program: Program, evaluation: Evaluation) -> bool:
+    """Whether all calls pass an evaluation what is in a wrapper: ``test(model.module)``.
+
+    Also by a name that is ``model.module`` where there is a wrapper, and ``model`` where not.
+    """
+    function, entries = evaluation.function, program.entries(evaluation)
+    if function is None or not entries or program.possible_callers(function):
+        return False
+    for module, entry in entries:
+        passed = None
+        if isinstance(entry, ast.Call):
+            passed = argument_for_parameter(evaluation.module, function, entry, evaluation.model)
+        if passed is None:
+            return False
+        values = module.alternatives(passed, passed) or [passed]
+        values = [part for each in values for part in branches(each)]
+        held = [isinstance(each, ast.Attribute) and each.attr == "module" for each in values]
+        names = [isinstance(each, ast.Name) for each in values]
+        if not any(held) or not all(a or b for a, b in zip(held, names, strict=True)):
+            return False
+    return True
+
+
+def branches(value: ast.expr) -> tuple[ast.expr, ...]:
+    """The two values of a conditional expression, or the one of another."""
+    return parts(value) if isinstance(value, ast.IfExp) else (value,)
+
+
 def parts(choice: ast.IfExp) -> tuple[ast.expr, ast.expr]:
     """The two values of a conditional expression."""
     return choice.body, choice.orelse

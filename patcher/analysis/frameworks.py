@@ -54,6 +54,7 @@ RANK_SAMPLERS = ("DistributedSampler", "DealtSampler")
 DEALS_DATA = {
     *("DistributedSampler", "DistributedBatchSampler", "StatefulDistributedSampler"),
     *("DistributedLengthGroupedSampler", "DistributedSamplerWrapper", "RASampler"),
+    *("DistributedItemSampler", "dgl.distributed.node_split", "dgl.distributed.edge_split"),
     *("split_dataset_by_node", "setup_dataloaders", "prepare_data_loader", "RandomSampler_DDP"),
     *("accelerate.Accelerator", "Accelerator", "lightning.Fabric", "Fabric", "LightningLite"),
     *("deepspeed.initialize", "colossalai.initialize", "Booster"),

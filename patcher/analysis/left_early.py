@@ -1,12 +1,34 @@
-"""Ranks that leave a function early, behind a meeting with those that go on to its end."""
+"""Ranks that meet others although they take another way through a function."""
 
 from __future__ import annotations
 
 import ast
 
 from ..source.module import Module
-from ..source.tree import precedes, within
+from ..source.tree import precedes, same_code, within
+from .program import Program
+from .rank_reach import RANKS, roles_reaching
 from .rank_values import is_rank_test
+
+
+def is_answered_around(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether one side calls in an inner function what the other one calls in that around it.
+
+    Rank 0 steps with a closure that begins by a broadcast, and the others wait for that in a loop.
+    """
+    other_side = RANKS - roles_reaching(program, module, call)
+    return any(
+        same_code(other, call)
+        and (is_inner(module, call, other) or is_inner(module, other, call))
+        and roles_reaching(program, module, other) & RANKS == other_side
+        for other in module.calls_to(module.last_name(call.func))
+    )
+
+
+def is_inner(module: Module, inner: ast.AST, outer: ast.AST) -> bool:
+    """Whether a place lies in a function of the function around another place."""
+    function, around = module.function(inner), module.function(outer)
+    return function is not None and around is not None and module.function(function) is around
 
 
 def meets_those_who_stay(module: Module, call: ast.Call) -> bool:

@@ -210,7 +210,9 @@ def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
 
 
 def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
-    """Whether ``DataLoader(…)`` is torch's, and no class of the program that has this name only."""
+    """Whether ``DataLoader(…)`` is torch's, and no other class that has this name only."""
+    if module.dotted(call.func).startswith("dgl."):
+        return False  # of a graph: it takes no sampler of examples, and deals if it is told to
     found = graph.resolve(module, call.func)
     if found is None or not isinstance(found[1], ast.ClassDef | Function):
         return True
@@ -292,6 +294,10 @@ def _samplers_in_options(module: Module, call: ast.Call) -> tuple[ast.expr, ...]
 def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
     """The constructions behind a sampler argument, also in ``for d, s in zip(sets, samplers)``."""
     values = module.alternatives(sampler, sampler)
+    if isinstance(sampler, ast.IfExp):
+        parts = [value for _, value in _of_branches(module, sampler)]
+        calls = (call for value in parts for call in everywhere(value, ast.Call))
+        values = parts if any(makes_rank_sampler(module, call) for call in calls) else []
     if values:
         return tuple(values)
     if isinstance(sampler, ast.Name):
@@ -300,6 +306,31 @@ def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
             if lists:
                 return tuple(value.elt for value in lists)
     return (sampler,)
+
+
+def _of_branches(module: Module, choice: ast.IfExp) -> list[tuple[ast.expr, ast.expr]]:
+    """The branches of ``sampler if train else None``, each with what its name stands for.
+
+    None where no branch is a name: a construction is looked at where it stands.
+    """
+    branches = (choice.body, choice.orelse)
+    named = [(each, value) for each in branches for value in module.alternatives(each, choice)]
+    if not named:
+        return []
+    return [*named, *((each, each) for each in branches if not isinstance(each, ast.Name))]
+
+
+def _may_get(
+    module: Module, function: Function, loader: Loader, sampler: ast.expr, at: CallPlace
+) -> bool:
+    """Whether a call of the function that makes a loader lets it have a sampler."""
+    if not is_possible(module, function, sampler, (at,)):
+        return False
+    choice = argument(loader.call, 3, "sampler")
+    if not isinstance(choice, ast.IfExp):
+        return True
+    branches = [branch for branch, value in _of_branches(module, choice) if value is sampler]
+    return not branches or any(is_possible(module, function, each, (at,)) for each in branches)
 
 
 def _comprehension_sources(module: Module, name: ast.Name) -> Iterator[ast.expr]:
@@ -576,7 +607,7 @@ def _trace_result(
         replace(
             each,
             others=(),
-            samplers=tuple(s for s in each.samplers if is_possible(module, function, s, (place,)))
+            samplers=tuple(s for s in each.samplers if _may_get(module, function, each, s, place))
             or each.samplers,
             made_by=(*each.made_by, place) if is_made_in(each, function) else each.made_by,
         )

@@ -152,7 +152,7 @@ class ModuleSet:
 
 def calls_at_import(module: Module) -> list[ast.Call]:
     """Calls at module level of what the file defines, or imports from other than libraries."""
-    libraries = {name for name, full in module.aliases.items() if _is_library(full)}
+    libraries = {name for name, full in module.aliases.items() if is_library(full)}
     known = (top_level(module).keys() | module.aliases.keys()) - libraries
     return [
         call
@@ -161,7 +161,8 @@ def calls_at_import(module: Module) -> list[ast.Call]:
     ]
 
 
-def _is_library(full: str) -> bool:
+def is_library(full: str) -> bool:
+    """Whether a full name is one of a known library."""
     return full.partition(".")[0] in LIBRARIES
 
 

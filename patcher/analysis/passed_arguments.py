@@ -13,10 +13,17 @@ def argument_for_parameter(
 ) -> ast.expr | None:
     """The argument that ``call`` passes for the parameter ``name`` of ``function``."""
     names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-    if names and isinstance(module.parents.get(function), ast.ClassDef):
+    if is_bound(module, function):
         names = names[1:]  # self
     index = names.index(name) if name in names else len(call.args)
     return argument(call, index, name)
+
+
+def is_bound(module: Module, function: Function) -> bool:
+    """Whether a function is a method whose first parameter is the object or class."""
+    return isinstance(module.parents.get(function), ast.ClassDef) and not any(
+        module.last_name(each) == "staticmethod" for each in function.decorator_list
+    )
 
 
 def default_value(function: Function, name: str) -> ast.expr | None:

@@ -211,6 +211,11 @@ def is_surely_entered(program: Program, function: Function | None) -> bool:
     return False
 
 
+def is_doubtful(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether a place lies in a module of which the script may use other parts alone."""
+    return module is not program.script and not is_surely_entered(program, module.function(node))
+
+
 def rank_gates(module: Module, node: ast.AST) -> list[ast.If]:
     """The tests around ``node`` in its function that keep at least one rank away from it.
 

@@ -36,6 +36,11 @@ ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.FloorDiv: operator.floordiv,
 }
 ENVIRONMENT_VARIABLES = RANK_NAMES | {"WORLD_SIZE"}
+# What srun and mpirun set, which may start one process as well.
+OF_OTHER_LAUNCHERS: dict[object, Values] = {
+    **dict.fromkeys(("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"), (UNKNOWN, 0, 1)),
+    **dict.fromkeys(("SLURM_NTASKS", "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"), (UNKNOWN, 2, 2)),
+}
 # What functions of torch.distributed return for each role.
 QUERIES: dict[str, Values] = {
     "get_rank": (0, 0, 1),
@@ -83,7 +88,10 @@ def _values(module: Module, node: ast.expr, depth: int) -> Values:
     if evaluate is None or depth > MAX_DEPTH:
         return ALL_UNKNOWN
     module.role_values[node] = ALL_UNKNOWN  # where its value depends on itself
-    known = module.role_values[node] = evaluate(module, node, depth)
+    known = evaluate(module, node, depth)
+    if known == ALL_UNKNOWN:
+        known = ALL_UNKNOWN  # the one that callers ask for
+    module.role_values[node] = known
     return known
 
 
@@ -307,7 +315,9 @@ def _environment_variable(name: object) -> Values:
     """The values that a launcher sets an environment variable to."""
     if name == "WORLD_SIZE":
         return WORLD_OF_EACH
-    return RANK_OF_EACH if name in RANK_NAMES else ALL_UNKNOWN
+    if name in RANK_NAMES:
+        return RANK_OF_EACH
+    return OF_OTHER_LAUNCHERS.get(name, ALL_UNKNOWN)
 
 
 def _subscript(module: Module, node: ast.Subscript, depth: int) -> Values:

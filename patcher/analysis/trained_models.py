@@ -16,12 +16,14 @@ from ..source.tree import (
     precedes,
     within,
 )
+from .evaluations import is_gradless as is_gradless_function
 from .frameworks import OPTIMIZERS
 from .objects import RETURN_SELF
 from .passed_arguments import argument_for_parameter
 from .program import Program
 from .train_loops import TrainLoop
 from .wrapped_parts import is_model
+from .wrapper_attributes import is_gradless
 
 LOSS = re.compile("loss|criteri", re.IGNORECASE)
 
@@ -57,9 +59,14 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
 
 
 def calls_of_steps(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.Call]]:
-    """The calls in a loop's steps and in the functions that these surely run, not in models."""
-    for module, body in bodies_of_steps(program, loop):
-        yield from ((module, call) for call in within(body, ast.Call))
+    """The calls with gradients in a loop's steps and in functions that these surely run.
+
+    Not those in models.
+    """
+    for module, body in bodies_of_steps(program, loop, is_gradless_function):
+        for call in within(body, ast.Call):
+            if not is_gradless(module, call):
+                yield module, call
 
 
 def bodies_of_steps(

@@ -16,7 +16,10 @@ from .program import Program
 from .rank_reach import Role, value_for_role
 
 MEMORY = ("BytesIO", "StringIO", "SpooledTemporaryFile", "TemporaryFile")
-UNIQUE = ("getpid", "uuid1", "uuid4", "mkdtemp", "mkstemp", "mktemp", "TemporaryDirectory")
+UNIQUE = (
+    *("getpid", "uuid1", "uuid4", "mkdtemp", "mkstemp", "mktemp"),
+    *("TemporaryDirectory", "NamedTemporaryFile"),
+)
 # Calls and methods whose text is made of their arguments' or their object's text.
 TEXT_CALLS = frozenset(
     (
@@ -91,6 +94,11 @@ def names_rank(
         are_numbers = type(first) is int and type(second) is int  # neither unknown nor a test
         if (are_numbers and first != second) or is_called_rank(program, module, node):
             return True
+        if any(
+            names_rank(program, where, value, depth + 1, unique=unique)
+            for where, value in made_elsewhere(program, module, node)
+        ):
+            return True
         if isinstance(node, ast.Name) and (
             is_given_rank(module, node)
             or any(
@@ -103,11 +111,35 @@ def names_rank(
     return False
 
 
+def made_elsewhere(
+    program: Program, module: Module, node: ast.expr
+) -> Iterator[tuple[Module, ast.expr]]:
+    """What functions of the program return to a call, and what an attribute of self is given."""
+    match node:
+        case ast.Call():
+            for where, function in program.callees(module, node):
+                for result in within(function.body, ast.Return):
+                    if result.value is not None:
+                        yield where, result.value
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            yield from ((module, value) for value in module.attribute_values.get(name, ()))
+
+
 def is_unique(module: Module, node: ast.expr) -> bool:
     """Whether a value is one that each process has another of, such as ``tempfile.mkdtemp()``."""
     if isinstance(node, ast.Attribute) and node.attr in ("hex", "int"):
         node = node.value  # uuid4().hex
+    if isinstance(node, ast.Attribute) and node.attr == "name" and isinstance(node.value, ast.Name):
+        return any(is_unique(module, made) for made in bound_to(module, node.value))
     return isinstance(node, ast.Call) and module.last_name(node.func) in UNIQUE
+
+
+def bound_to(module: Module, name: ast.Name) -> Iterator[ast.expr]:
+    """What a name is bound to in its function, also by ``with``."""
+    for store in module.stores.get((module.function(name), name.id), ()):
+        match module.parents[store]:
+            case ast.Assign(value=value) | ast.withitem(context_expr=value):
+                yield value
 
 
 def parts_of_text(module: Module, path: ast.expr) -> Iterator[ast.expr]:
@@ -128,6 +160,8 @@ def parts_of_text(module: Module, path: ast.expr) -> Iterator[ast.expr]:
         case ast.Starred() | ast.NamedExpr() | ast.IfExp():
             parts = list(children(path))
         case ast.Attribute(value=ast.Call() as made):  # uuid.uuid4().hex
+            parts = (made,)
+        case ast.Subscript(value=made, slice=ast.Slice()):  # str(uuid.uuid4())[:8]
             parts = (made,)
     for part in parts:
         if isinstance(part, ast.expr):

@@ -22,6 +22,7 @@ from ..analysis.rank_reach import RANKS, Role
 from ..analysis.train_loops import TrainLoop
 from ..analysis.trained_models import left_bare
 from ..analysis.wrapped_elsewhere import stays_in_another_class
+from ..analysis.wrapper_attributes import is_gradless
 from ..analysis.wrapping import REDUCTIONS, averages_otherwise, reduces_gradients
 from ..source.branches import exclusive
 from ..source.module import Module
@@ -217,6 +218,7 @@ def past_the_wrapper(
         and call.func.attr == "module"
         and isinstance(call.func.value, ast.Name)
         and call.func.value.id not in called
+        and not is_gradless(module, call)
     ]
     local = [wrap for wrap in wraps if wrap[0] is module and module.function(wrap[1]) is function]
     names = {wrapped_name(*wrap) for wrap in local}

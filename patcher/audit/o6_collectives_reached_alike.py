@@ -22,14 +22,14 @@ from collections.abc import Iterator
 from ..analysis.certain_reach import may_never_hold
 from ..analysis.conditions import tests_before
 from ..analysis.effects import Kind, Reached, direct_effects, effects_of, is_collective
-from ..analysis.left_early import meets_those_who_stay
+from ..analysis.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.program import Program
 from ..analysis.rank_divergence import leaves_training, rank_dependent_exits
 from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
 from ..analysis.train_loops import TrainLoop
 from ..editing.helpers import helper_names
 from ..source.module import Module
-from ..source.tree import Function, is_inside, precedes, within
+from ..source.tree import Function, everywhere, is_inside, precedes, within
 from .meeting import asks_for_file, sounds_of_the_first
 from .ranks import has_several_ranks, is_managed, ranked_loops, ranks_at
 from .verdict import AuditVerdict, unknown, violated
@@ -73,7 +73,7 @@ def judge_place(
     name = module.last_name(call.func)
     roles = ranks_at(program, module, call)
     if len(roles) == 1:
-        if meets_those_who_stay(module, call):
+        if meets_those_who_stay(module, call) or is_answered_around(program, module, call):
             return
         if not has_partner(program, module, call, next(iter(roles)), places):
             who = next(iter(roles)).value
@@ -138,14 +138,34 @@ def has_partner(
 
 
 def writes_before(program: Program, module: Module, branch: ast.If, call: ast.Call) -> bool:
-    """Whether the branch of a test writes a file before it comes to a call."""
+    """Whether the branch of a test writes what that asks for before it comes to a call."""
     scope = module.function(call) or module.tree
+    asked = words_of(module, branch.test)
     return any(
         each.effect.kind in (Kind.WRITE, Kind.MAKE_FOLDER)
+        and (each.path is None or not asked.isdisjoint(words_of(module, each.path)))
         and is_inside(each.effect.node, branch)
         and not precedes(call, each.effect.node)
         for each in direct_effects(program, module).get(scope, ())
     )
+
+
+def words_of(module: Module, node: ast.expr) -> set[object]:
+    """The names, attributes and texts in an expression, and in what its names stand for."""
+    values = [node]
+    for name in everywhere(node, ast.Name):
+        values += module.alternatives(name, name)
+    words: set[object] = set()
+    for value in values:
+        plain = [
+            each
+            for each in everywhere(value, ast.Name)
+            if not isinstance(module.parents[each], ast.Attribute)
+        ]
+        words |= {each.id for each in plain}
+        words |= {each.attr for each in everywhere(value, ast.Attribute)}
+        words |= {each.value for each in everywhere(value, ast.Constant)}
+    return words - {"os", "path", "exists", "isfile", "isdir", "join"}
 
 
 def calls_of_some(program: Program, reported: set[ast.Call]) -> Iterator[AuditVerdict]:

@@ -14,6 +14,8 @@ from .severity import NAMES
 Paint = Callable[[str, str], str]
 """Text, and what it is (a key of STYLES) -> the text for the terminal."""
 
+MAX_REMEDY = 200  # characters; a manual of some rule has 700
+ORDER = [*NAMES.values()]  # the worst first
 STYLES = {
     "path": {"bold": True, "underline": True},
     "error": {"fg": "red", "bold": True},
@@ -59,8 +61,11 @@ def grouped(
 
 
 def rule_block(items: Sequence[Diagnostic], width: int | None, paint: Paint) -> str:
-    """A rule's findings in one file: what is wrong, what it does at run time, and where."""
-    first, severity = items[0], NAMES[items[0].severity]
+    """A rule's findings in one file: what is wrong, what it does at run time, and where.
+
+    The head has the worst severity of them; those of another one say theirs.
+    """
+    first, severity = items[0], min((NAMES[item.severity] for item in items), key=ORDER.index)
     name = f"{first.code} {severity}"
     head = wrapped(f"{name}: {first.title}", "  ", width).replace(name, paint(name, severity), 1)
     gutter = max(len(place(item)) for item in items)
@@ -68,7 +73,7 @@ def rule_block(items: Sequence[Diagnostic], width: int | None, paint: Paint) -> 
         [
             head,
             wrapped(first.consequence, "    ", width),
-            *(finding_lines(item, gutter, width, paint) for item in items),
+            *(finding_lines(item, gutter, width, paint, severity) for item in items),
         ]
     )
 
@@ -78,8 +83,12 @@ def place(item: Diagnostic) -> str:
     return f"{item.line}:{item.column}"
 
 
-def finding_lines(item: Diagnostic, gutter: int, width: int | None, paint: Paint) -> str:
+def finding_lines(
+    item: Diagnostic, gutter: int, width: int | None, paint: Paint, severity: str
+) -> str:
     """The source line, a caret under the span, and the evidence behind or below it."""
+    own = NAMES[item.severity]
+    because = item.because if own == severity else f"{own}: {item.because}"
     margin = f"    {'':{gutter}} | "
     source, start, end = in_view(item, None if width is None else width - len(margin))
     length = max(cells(source[start:end]), 1)
@@ -87,9 +96,9 @@ def finding_lines(item: Diagnostic, gutter: int, width: int | None, paint: Paint
     marks = paint("^" * length, NAMES[item.severity])
     lines = f"    {paint(f'{place(item):>{gutter}}', 'place')} | {source}\n"
     used = len(margin) + len(before) + length + 1
-    if width is None or used + cells(item.because) <= width:
-        return f"{lines}{margin}{before}{marks} {item.because}\n"
-    return f"{lines}{margin}{before}{marks}\n{wrapped(item.because, margin, width)}"
+    if width is None or used + cells(because) <= width:
+        return f"{lines}{margin}{before}{marks} {because}\n"
+    return f"{lines}{margin}{before}{marks}\n{wrapped(because, margin, width)}"
 
 
 def in_view(item: Diagnostic, room: int | None) -> tuple[str, int, int]:
@@ -115,9 +124,19 @@ def fix_lines(items: Sequence[Diagnostic], width: int | None, paint: Paint) -> l
         codes = sorted({item.code for item in same})
         is_most = number == 0 and 2 * len(same) > len(items)
         who = "" if is_most else f" ({', '.join(codes)})"
-        text = wrapped(f"fix{who}: {remedy}", "  ", width)
+        text = wrapped(f"fix{who}: {in_short(remedy, codes[0])}", "  ", width)
         found.append(text.replace("fix", paint("fix", "fix"), 1))
     return found
+
+
+def in_short(remedy: str, code: str) -> str:
+    """The first sentences of a remedy, and where the rest of a long one is found."""
+    if len(remedy) <= MAX_REMEDY:
+        return remedy
+    first, *more = remedy.split(". ")
+    while more and len(first) + len(more[0]) < MAX_REMEDY:
+        first = f"{first}. {more.pop(0)}"
+    return f"{first}. More: `ddpfix explain {code}`" if more else remedy
 
 
 def wrapped(text: str, indent: str, width: int | None) -> str:

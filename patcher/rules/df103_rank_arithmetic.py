@@ -17,10 +17,12 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ...record import replace
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
     RANK_OF_ROLE,
     Role,
+    is_doubtful,
     is_world_size,
     roles_reaching,
     value_for_role,
@@ -45,8 +47,13 @@ NODE_NAMES = ("node_index", "node_rank", *RANKS_PER_NODE)
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.calls_to("init_process_group"):
-        return
+    for each in computed_ranks(program) if program.calls_to("init_process_group") else ():
+        doubtful = is_doubtful(program, each.module, each.at)
+        yield replace(each, severity=Severity.DEGRADED) if doubtful else each
+
+
+def computed_ranks(program: Program) -> Iterator[Finding]:
+    """A finding for each rank that is computed, as if the script came to all of them."""
     for module in program.modules:
         for add in module.nodes(ast.AugAssign):
             if (

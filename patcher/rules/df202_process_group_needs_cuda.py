@@ -91,7 +91,9 @@ def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Find
             edits.append(Rewrite(stmt.value, text))
             first = min(first, stmt, key=position)
     args = arguments_name(program, module, first)
-    edits.append(Insert(first, f"use_cuda = {use_cuda_test(program, args)}"))
+    test = use_cuda_test(program, args)
+    edits.append(Insert(first, f"use_cuda = {test}"))
+    edits += [Import("torch")] if "torch." in test else []
     because = "the back end is nccl whatever the machine has"
     yield Finding(module, call, because, tuple(edits), severity=severity_of(program))
 

@@ -23,7 +23,7 @@ from ..analysis.certain_reach import is_negated
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.past_wrapper import steps_past_wrapper
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, UNKNOWN, Role, value_for_role
+from ..analysis.rank_reach import RANKS, UNKNOWN, Role, is_doubtful, value_for_role
 from ..analysis.saved_wrappers import is_wrapped
 from ..analysis.wrapper_attributes import (
     WRAPPERS,
@@ -70,7 +70,7 @@ def findings(program: Program) -> Iterator[Finding]:
     evaluating = {evaluation.function for evaluation in program.evaluations} - {None}
     wrapped = {name for module in program.modules for _, name, _ in wrapper_names(module)}
     for module in program.modules:
-        yield from isinstance_tests(module)
+        yield from isinstance_tests(program, module)
         if not defines_module_attribute(program):
             yield from n_gpu_tests(module)
             yield from tests_of_the_wrapper(module)
@@ -82,13 +82,13 @@ def findings(program: Program) -> Iterator[Finding]:
             elif (
                 use.attr == "load_state_dict"
                 and not wraps_lone_process(module, wrap)
-                and not any(map(saves_wrapper_state, program.modules))
+                and not any(saves_wrapper_state(program, each) for each in program.modules)
             ):
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
             elif (
                 use.attr == "state_dict"
                 and not wraps_lone_process(module, wrap)
-                and is_loaded_bare(program, name.id)
+                and is_loaded_bare(program, name.id, key_of_state(module, use))
             ):
                 because = f"{name.id} is wrapped here, and its checkpoint is loaded without"
             elif (
@@ -183,7 +183,7 @@ def is_engine_elsewhere(program: Program, name: str) -> bool:
     )
 
 
-def isinstance_tests(module: Module) -> Iterator[Finding]:
+def isinstance_tests(program: Program, module: Module) -> Iterator[Finding]:
     """``isinstance(model, DataParallel)``, which is False for a DistributedDataParallel."""
     for call in module.calls_to("isinstance"):
         if len(call.args) != 2:
@@ -206,7 +206,8 @@ def isinstance_tests(module: Module) -> Iterator[Finding]:
             else:
                 edit = Rewrite(kinds[0], f"({module.text(kinds[0])}, {TORCH_DDP})")
             because = f"{module.text(call)} is False for DistributedDataParallel"
-            yield Finding(module, call, because, (edit, Import("torch")))
+            severity = Severity.DEGRADED if is_doubtful(program, module, call) else None
+            yield Finding(module, call, because, (edit, Import("torch")), severity=severity)
 
 
 def asks_for_ddp_too(module: Module, call: ast.Call) -> bool:
@@ -300,28 +301,55 @@ def wrapper_names(module: Module) -> Iterator[tuple[Function | None, str, ast.st
                     yield module.function(stmt), target.id, stmt
 
 
-def is_loaded_bare(program: Program, model: str) -> bool:
-    """Whether a model of this name is loaded from a file, and never in its wrapper."""
+def key_of_state(module: Module, use: ast.Attribute) -> str:
+    """``model`` of ``{"model": model.state_dict()}``; else empty."""
+    call = module.parents[use]
+    holder = module.parents[call]
+    if not isinstance(holder, ast.Dict):
+        return ""
+    keys = [key for key, value in zip(holder.keys, holder.values, strict=True) if value is call]
+    return str(keys[0].value) if keys and isinstance(keys[0], ast.Constant) else ""
+
+
+def asks_for_key(module: Module, load: ast.Call, key: str) -> bool:
+    """Whether the function around a load reads a key, ``checkpoint["model"]``; true of no key."""
+    body = module.function(load) or module.tree
+    return not key or any(
+        each.value == key and not isinstance(module.parents[each], ast.Dict)
+        for each in everywhere(body, ast.Constant)
+    )
+
+
+def is_loaded_bare(program: Program, model: str, key: str) -> bool:
+    """Whether a model of this name is loaded from such a file, and never in its wrapper.
+
+    ``key`` is the one that the file has the state under. Where none is read, it is another file.
+    """
     loads = [
-        (module, call.func.value)
+        (module, call, call.func.value)
         for module, call in program.calls_to("load_state_dict")
         if isinstance(call.func, ast.Attribute)
         and isinstance(call.func.value, ast.Name)
         and call.func.value.id == model
-        and not is_downloaded(module, call)
-        and not takes_keys_of_wrappers(module, call)
     ]
     wrapped = {name for module in program.modules for name, _ in wrapper_uses(module)}
-    return bool(loads) and not any(owner in wrapped for _, owner in loads)
+    return not any(owner in wrapped for _, _, owner in loads) and any(
+        asks_for_key(module, call, key)
+        and not is_downloaded(module, call)
+        and not takes_keys_of_wrappers(module, call)
+        for module, call, _ in loads
+    )
 
 
 def takes_keys_of_wrappers(module: Module, load: ast.Call) -> bool:
-    """Whether a load takes "module." out of the keys: it takes those of the wrapper, too."""
-    values = [load.args[0], *module.alternatives(load.args[0], load)] if load.args else []
+    """Whether the function around a load takes "module." out of keys: those of the wrapper."""
+    body = module.function(load) or module.tree
     return any(
         isinstance(part.value, str) and part.value.startswith("module.")
-        for value in values
-        for part in everywhere(value, ast.Constant)
+        for part in everywhere(body, ast.Constant)
+    ) or any(
+        isinstance(part.lower, ast.Constant) and part.lower.value == len("module.")
+        for part in everywhere(body, ast.Slice)
     )
 
 
@@ -409,24 +437,34 @@ def defines_module_attribute(program: Program) -> bool:
     )
 
 
-def saves_wrapper_state(module: Module) -> bool:
+def saves_wrapper_state(program: Program, module: Module) -> bool:
     """Whether the state of a wrapped model is taken, with the wrapper's keys, as for a checkpoint.
 
-    It may be taken in a function that has the model from the module, and saved in a dictionary.
+    It may be taken in a function that has the model from the module or from its callers, and saved
+    in a dictionary.
     """
     wraps = list(wrapper_names(module))
     names = {name for _, name, _ in wraps}
-    return any(
-        isinstance(use.value, ast.Name)
-        and isinstance(value := module.definition(use.value, use), ast.Name)
-        and value.id in names
-        for use in module.attributes("state_dict")
-    ) or any(
-        isinstance(use.value, ast.Name)
-        and any(
-            use.value.id == name and not (module.function(use) is scope and precedes(use, wrap))
-            for scope, name, wrap in wraps
+    return (
+        any(
+            isinstance(use.value, ast.Name)
+            and isinstance(value := module.definition(use.value, use), ast.Name)
+            and value.id in names
+            for use in module.attributes("state_dict")
         )
-        and not is_tested(module, use)
-        for use in module.attributes("state_dict")
+        or any(
+            isinstance(use.value, ast.Name)
+            and any(
+                use.value.id == name and not (module.function(use) is scope and precedes(use, wrap))
+                for scope, name, wrap in wraps
+            )
+            and not is_tested(module, use)
+            for use in module.attributes("state_dict")
+        )
+        or any(
+            isinstance(use.value, ast.Name)
+            and is_wrapped(program, module, use.value)
+            and not is_tested(module, use)
+            for use in module.attributes("state_dict")
+        )
     )

@@ -25,6 +25,7 @@ from collections.abc import Iterator
 from ...record import record
 from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
+from ..analysis.train_loops import is_backward
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -36,6 +37,7 @@ from ..source.tree import (
     mentions,
     parameters,
     precedes,
+    same_code,
     within,
 )
 
@@ -69,6 +71,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if not wraps:
         return
     switches = list(freeze_switches(program))
+    switches = [each for each in switches if not is_for_a_while(each, switches)]
     loops = training_loops(program)
     thawing = [
         switch
@@ -131,6 +134,30 @@ def is_of_whole_models(
     return bool(passed) and all(
         value is not None and where.text(value) in wrapped for where, value in passed
     )
+
+
+def is_for_a_while(switch: FreezeSwitch, switches: list[FreezeSwitch]) -> bool:
+    """Whether a function freezes parameters and thaws the same below, or this is the latter.
+
+    An evaluation does so, and trains nothing between.
+    """
+    module, loop = switch.module, switch.module.parents[switch.stmt]
+    function = module.function(loop)
+    if not isinstance(loop, ast.For) or function is None:
+        return False
+    if any(is_backward(call) for call in within(function.body, ast.Call)):
+        return False
+    pair = [
+        other
+        for other in switches
+        if other.module is module
+        and module.function(other.stmt) is function
+        and isinstance(around := module.parents[other.stmt], ast.For)
+        and module.body(around) is module.body(loop)
+        and same_code(around.iter, loop.iter)
+    ]
+    pair.sort(key=lambda each: each.stmt.lineno)
+    return [each.thaws for each in pair] == [False, True]
 
 
 def is_redone_before(

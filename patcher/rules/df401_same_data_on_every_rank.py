@@ -73,7 +73,10 @@ CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 IN_FULL = {"RandomSampler": "", "SequentialSampler": ", shuffle=False"}
 IN_PART = ("SubsetRandomSampler", "WeightedRandomSampler")
 
-ABOUT_RANKS = ("distributed", "rank", "world_size", "num_replicas", "num_shards", "is_distributed")
+ABOUT_RANKS = (
+    *("distributed", "rank", "world_size", "num_replicas", "num_shards", "is_distributed"),
+    "use_ddp",
+)
 DATASET_NAMES = ("train_dataset", "training_dataset", "train_dataset_to_deal")
 
 

@@ -13,6 +13,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
+from ..analysis.rank_reach import Role, roles_reaching
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.tree import argument, everywhere
@@ -28,6 +29,8 @@ def findings(program: Program) -> Iterator[Finding]:
             if not module.dotted(call.func).startswith("multiprocessing"):
                 continue
             if any(node.value == "LOCAL_WORLD_SIZE" for node in everywhere(call, ast.Constant)):
+                continue
+            if Role.OTHER not in roles_reaching(program, module, call):
                 continue
             size = argument(call, 0, "processes")
             if size is None or module.calls_to(*UNORDERED_METHODS):

@@ -19,12 +19,13 @@ from collections.abc import Iterator
 
 from ..analysis.file_locks import holds_file_lock
 from ..analysis.manual_sharding import is_constant
+from ..analysis.met_between import waits_between
 from ..analysis.program import Program
 from ..analysis.rank_reach import (
     RANK_NAMES,
     RANKS,
     Role,
-    is_surely_entered,
+    is_doubtful,
     roles_reaching,
 )
 from ..analysis.wrapping import averages_otherwise
@@ -67,7 +68,7 @@ def findings(program: Program) -> Iterator[Finding]:
             ]
             if holds_file_lock(program, module, call):
                 reads = [read for read in reads if not holds_file_lock(program, module, read)]
-            reads = [read for read in reads if not trains_between(program, module, read, call)]
+            reads = [read for read in reads if not meet_between(program, module, read, call)]
             if not reads or is_memory(module, path) or tells_ranks_apart(program, module, path):
                 continue
             if roles_reaching(program, module, call) & RANKS and not ranks_wait(
@@ -75,7 +76,7 @@ def findings(program: Program) -> Iterator[Finding]:
             ):
                 because = f"another rank looks for it in line {reads[0].lineno}"
                 severity = None
-                if module is not program.script and not is_surely_entered(program, function):
+                if is_doubtful(program, module, call):
                     severity = Severity.DEGRADED
                 if is_of_one_example(module, call, path):
                     because += ", unless each rank has examples of its own"
@@ -94,13 +95,28 @@ def is_same_path(module: Module, part: ast.expr, path: ast.expr) -> bool:
     )
 
 
+def meet_between(program: Program, module: Module, read: ast.Call, write: ast.Call) -> bool:
+    """Whether the ranks meet between a read and a write, and so are all past the read by then."""
+    if trains_between(program, module, read, write):
+        return True
+    comes_back = any(
+        isinstance(up, ast.For | ast.While) and is_inside(read, up)
+        for up in module.ancestors(write)
+    )
+    return (
+        not comes_back
+        and precedes(read, write)
+        and waits_between(program, module, read, module.statement(write), together=True)
+    )
+
+
 def trains_between(program: Program, module: Module, read: ast.Call, write: ast.Call) -> bool:
-    """Whether the ranks train between a read and a write, and so are all past the read by then."""
+    """Whether the ranks train between a read and a write."""
     function = module.function(read)
     loops = {loop.module.function(loop.steps): loop for loop in program.train_loops}
-    steps: list[ast.AST] = [
-        loop.steps for owner, loop in loops.items() if loop.module is module and owner is function
-    ]
+    own = [loop for owner, loop in loops.items() if loop.module is module and owner is function]
+    steps: list[ast.AST] = [loop.steps for loop in own]
+    steps += [each for loop in own if not is_inside(read, loop.steps) for each in loop.backwards]
     for owner in loops:
         steps += [
             call

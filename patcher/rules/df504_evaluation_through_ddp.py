@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.buffers import forward_meets, is_bare
-from ..analysis.evaluating_ranks import may_be_bare, ranks_keep_pace
+from ..analysis.evaluating_ranks import gets_the_module, may_be_bare, ranks_keep_pace
 from ..analysis.evaluations import Evaluation
 from ..analysis.frameworks import RANK_SAMPLERS
 from ..analysis.program import Program
@@ -62,7 +62,11 @@ def findings(program: Program) -> Iterator[Finding]:
         module, model, function = evaluation.module, evaluation.model, evaluation.function
         is_passed = function is not None and model in parameters(function)
         if function is not None and is_passed and not saves_keys(evaluation):
-            if evaluation.mode not in unwrapped and not is_unwrapped(evaluation):
+            if (
+                evaluation.mode not in unwrapped
+                and not is_unwrapped(evaluation)
+                and not gets_the_module(program, evaluation)
+            ):
                 unwrapped.add(evaluation.mode)
                 first = first_need(evaluation)
                 inside = [

@@ -21,7 +21,7 @@ from collections.abc import Iterator
 
 from ..analysis.certain_reach import may_never_hold
 from ..analysis.frameworks import DIVIDES_WORK, calls_one_of
-from ..analysis.left_early import meets_those_who_stay
+from ..analysis.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.program import Program
 from ..analysis.rank_divergence import (
     RankDependentExit,
@@ -98,7 +98,7 @@ def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Ite
         }
         paired = paired_barriers(module, barriers)
         for call, role in one_sided.items():
-            if meets_those_who_stay(module, call):
+            if meets_those_who_stay(module, call) or is_answered_around(program, module, call):
                 continue
             if call not in paired and not has_partner(module, call, one_sided):
                 yield Finding(

@@ -379,9 +379,9 @@ def callers_that_read(
 
 
 def write_on_main_only(module: Module, call: ast.Call) -> tuple[Edit, ...]:
-    """Edits that make every rank but 0 write to ``os.devnull``."""
-    path = path_of(call)
-    if path is None:
+    """Edits that make every rank but 0 write to ``os.devnull``; none for ``open(path, "r+")``."""
+    path, mode = path_of(call), argument(call, 1, "mode")
+    if path is None or (isinstance(mode, ast.Constant) and str(mode.value).startswith("r")):
         return ()
     code = f"{module.conjunct(path)} if is_main_process() else os.devnull"
     return (Rewrite(path, code), Define("is_main_process"), Import("os"))

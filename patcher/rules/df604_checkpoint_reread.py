@@ -18,12 +18,12 @@ from collections.abc import Iterator
 
 from ..analysis.certain_reach import OF_A_RANK
 from ..analysis.early_reads import LOOKING, early_reads
-from ..analysis.effects import effects_of_call, is_collective
 from ..analysis.file_effects import folder_of
 from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.loaded_models import holds_used_model
+from ..analysis.met_between import waits_between
 from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, UNKNOWN, Role, roles_reaching, value_for_role
+from ..analysis.rank_reach import RANKS, UNKNOWN, Role, is_doubtful, roles_reaching, value_for_role
 from ..analysis.written_paths import is_memory, names_rank
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -138,7 +138,8 @@ def too_early(program: Program, module: Module, call: ast.Call, saved: ast.Call)
     if runs_for_some_alone(program, module, place):
         because += "; a barrier cannot stand there, where a call for some ranks leads too"
         edits = ()
-    return Finding(module, call, because, edits, severity=Severity.ERROR)
+    severity = Severity.DEGRADED if is_doubtful(program, module, call) else Severity.ERROR
+    return Finding(module, call, because, edits, severity=severity)
 
 
 def reads_behind_saves(
@@ -287,37 +288,3 @@ def first_to_look(module: Module, place: ast.stmt, saved: ast.Call) -> ast.stmt:
 def looks_for_files(module: Module, node: ast.AST) -> bool:
     """Whether a test or statement asks which files or folders there are."""
     return any(module.last_name(call.func) in LOOKS for call in everywhere(node, ast.Call))
-
-
-def waits_between(program: Program, module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
-    """Whether all ranks meet between the save and ``stmt``, in a block around ``stmt``.
-
-    At a barrier, or in a function that always comes to one, where every way to ``stmt`` calls it.
-    """
-    above: set[ast.AST] = set()
-    for node in (stmt, *module.ancestors(stmt)):
-        if isinstance(node, Function):
-            break
-        if isinstance(node, ast.stmt):
-            body = module.body(node)
-            above |= set(body[: body.index(node)])
-    return any(
-        precedes(saved, call)
-        and precedes(call, stmt)
-        and any(parent in above for parent in module.ancestors(call))
-        and (module.last_name(call.func) == "barrier" or always_meets(program, module, call, above))
-        for call in within(module.scope_statements(stmt), ast.Call)
-    )
-
-
-def always_meets(program: Program, module: Module, call: ast.Call, above: set[ast.AST]) -> bool:
-    """Whether a call is made on every way past ``above``, and always comes to a collective."""
-    for up in module.ancestors(call):
-        if isinstance(up, ast.If | ast.For | ast.While | ast.Try | ast.IfExp | ast.BoolOp):
-            return False
-        if up in above:
-            break
-    return any(
-        is_collective(each.effect) and each.always and each.roles >= RANKS
-        for each in effects_of_call(program, module, call)
-    )

@@ -132,7 +132,7 @@ class Module:
         self._calls_to: dict[tuple[str, ...], list[ast.Call]] = {}
 
     def add_aliases(self, more: dict[str, str]) -> None:
-        """Take over what a star import brings; results of this file alone are not shared then."""
+        """Take over what another file brings; results of this file alone are not shared then."""
         tables = self._tables(more)
         self.answers = {"nodes": self._nodes, "tables": tables}
         for name in ("imported_packages", "unbound_names", "module_names", "_last_names"):
@@ -146,7 +146,7 @@ class Module:
         functions: dict[str, Function] = {}
         for function in all_functions:
             functions.setdefault(function.name, function)
-        aliases: dict[str, str] = {**(more or {})}
+        aliases: dict[str, str] = {}
         for plain in self.nodes(ast.Import):
             for alias in plain.names:
                 local = alias.asname or alias.name.partition(".")[0]
@@ -156,6 +156,7 @@ class Module:
                 if stmt.module or stmt.level:
                     full = f"{stmt.module}.{alias.name}" if stmt.module else alias.name
                     aliases[alias.asname or alias.name] = full
+        aliases |= more or {}
         self.aliases = aliases
         self._last = {local: full.rpartition(".")[2] for local, full in aliases.items()}
         foreign = OTHER_FRAMEWORKS & {full.partition(".")[0] for full in aliases.values()}
