@@ -439,6 +439,25 @@ FIX = [
         +        sampler = RandomSampler(data) if not torch.distributed.is_initialized() else DistributedSampler(data)
              if size is None:
         """),  # noqa: E501
+    ("DF402", "a loader whose name goes to the bar around it", """
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        sampler = RandomSampler(data) if args.local_rank == -1 else DistributedSampler(data)
+        loader = DataLoader(data, sampler=sampler)
+        for epoch in range(3):
+            loader = tqdm(loader)
+            for step, batch in enumerate(loader):
+                loss = model(batch) / args.accumulation
+                loss.backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+        """, """
+        @@ -5,2 +5,4 @@
+         for epoch in range(3):
+        +    if isinstance(sampler, DistributedSampler):
+        +        sampler.set_epoch(epoch)
+             loader = tqdm(loader)
+        """),
     ("DF403", "the branch of a lone process stays", """
         import torch
         class Lines(torch.utils.data.Dataset):
