@@ -89,6 +89,14 @@ def test_repaired(look: str, make: str) -> None:
     assert found("DF610", new) == []
 
 
+def test_what_rank_0_alone_writes_into_an_empty_folder_is_told() -> None:
+    early = """if os.listdir('o') and os.path.exists('o'):
+    sys.exit()
+log = logging.FileHandler('o/log' if os.environ.get('RANK', '0') == '0' else os.devnull)"""
+    (finding,) = found("DF610", script("pass", "pass", early))
+    assert finding.because.startswith("'o' gets a file in line 7")
+
+
 def test_what_is_before_the_group_is_told() -> None:
     early = "if os.path.exists('o'):\n    sys.exit()\nos.makedirs('o')"
     (finding,) = found("DF610", script("pass", "pass", early))

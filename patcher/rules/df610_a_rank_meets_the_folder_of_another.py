@@ -115,6 +115,8 @@ def made_below(program: Program, module: Module, stmt: ast.If, path: ast.expr) -
         target = argument(call, 1 if name == "save" else 0, *WORDS)
         if target is None or (name == "mkdir" and module.dotted(call.func) != "os.mkdir"):
             target = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if isinstance(target, ast.IfExp):
+            target = target.body  # rank 0 alone writes it
         if target is None or only_reads(name, call):
             continue
         if is_full:
