@@ -169,6 +169,34 @@ def make(data, size{more}):
     return DataLoader(data, size, sampler=sampler)"""
 
 
+SHARED = """\
+def make(data, evaluates=False, size=None, shuffles=False):
+    if torch.distributed.is_initialized():
+        sampler = {ranks}
+    else:
+        sampler = RandomSampler(data)
+    if size is None:
+        loader = DataLoader(data, sampler=sampler, batch_size=8)
+    else:
+        loader = DataLoader(data, sampler=sampler, batch_size=size)
+    return sampler, loader"""
+
+
+def test_a_sampler_of_two_constructions_is_told_by_what_separates_all_their_calls() -> None:
+    def text(ranks: str) -> str:
+        train, valid = "make(x, shuffles=True)", "make(y, evaluates=True)"
+        whole = SCRIPT.format(made=SHARED.format(ranks=ranks), train=train, valid=valid)
+        for name in ("train_loader", "valid_loader"):
+            whole = whole.replace(f"    {name} =", f"    _, {name} =")
+        tested = "    _, test_loader = make(y, size=4)\n    print(evaluate(model, test_loader))\n"
+        return whole + tested
+
+    told = "DistributedSampler(data) if shuffles else torch.utils.data.SequentialSampler(data)"
+    assert fixed("DF503", text("DistributedSampler(data)")) == text(told)
+    assert not found("DF503", text(told))
+    assert not found("DF401", text(told))
+
+
 def test_what_a_function_deals_to_train_and_to_evaluate_is_dealt_to_train_alone() -> None:
     script = SCRIPT.format(
         made=SAMPLED.format(more="", ranks="DistributedSampler(data)"),

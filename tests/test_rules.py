@@ -420,6 +420,52 @@ FIX = [
         +for batch in torch.utils.data.DataLoader(data, **options, sampler=None if not torch.distributed.is_initialized() else DistributedSampler(data, shuffle=False)):
              model(batch).backward()
         """),  # noqa: E501
+    ("DF401", "a sampler for several cards, of which a rank has one, in a function of two loaders", """
+        import torch
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        if args.local_rank == -1:
+            args.n_gpu = torch.cuda.device_count()
+        else:
+            torch.distributed.init_process_group('gloo')
+            args.n_gpu = 1
+        def loader_of(data, evaluates, size=None):
+            if args.n_gpu > 1:
+                sampler = DistributedSampler(data)
+            else:
+                sampler = RandomSampler(data)
+            if size is None:
+                return DataLoader(data, sampler=sampler)
+            return DataLoader(data, size, sampler=sampler)
+        loader = loader_of(data, False, args.size)
+        for batch in loader:
+            model(batch).backward()
+        """, """
+        @@ -12,3 +12,3 @@
+             else:
+        -        sampler = RandomSampler(data)
+        +        sampler = RandomSampler(data) if not torch.distributed.is_initialized() else DistributedSampler(data)
+             if size is None:
+        """),  # noqa: E501
+    ("DF402", "a loader whose name goes to the bar around it", """
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        sampler = RandomSampler(data) if args.local_rank == -1 else DistributedSampler(data)
+        loader = DataLoader(data, sampler=sampler)
+        for epoch in range(3):
+            loader = tqdm(loader)
+            for step, batch in enumerate(loader):
+                loss = model(batch) / args.accumulation
+                loss.backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+        """, """
+        @@ -5,2 +5,4 @@
+         for epoch in range(3):
+        +    if isinstance(sampler, DistributedSampler):
+        +        sampler.set_epoch(epoch)
+             loader = tqdm(loader)
+        """),
     ("DF403", "the branch of a lone process stays", """
         import torch
         class Lines(torch.utils.data.Dataset):
@@ -471,6 +517,24 @@ FIX = [
         +        rank = 0
         +        world_size = 1
                  self.lines = [x for i, x in enumerate(lines) if i % world_size == rank]
+        """),
+    ("DF403", "a share of batches that no DataLoader makes stays, by the rank in all nodes", """
+        import torch
+        if args.local_rank == -1:
+            rank = 0
+            world_size = 1
+        else:
+            rank = args.local_rank
+            world_size = torch.distributed.get_world_size()
+        lines = [x for i, x in enumerate(lines) if i % world_size == rank]
+        for batch in mixed(lines):
+            model(batch).backward()
+        """, """
+        @@ -5,3 +5,3 @@
+         else:
+        -    rank = args.local_rank
+        +    rank = torch.distributed.get_rank()
+             world_size = torch.distributed.get_world_size()
         """),
     ("DF702", "examples counted once per rank, in a loader that drops its last batch", """
         import torch
@@ -1506,6 +1570,18 @@ REPORTED = [
         import torch
         lines = lines[args.local_rank::torch.distributed.get_world_size()]
         for batch in torch.utils.data.DataLoader(lines):
+            model(batch).backward()
+        """),
+    ("DF403", "shares of batches that no DataLoader makes", """
+        import torch
+        if args.local_rank == -1:
+            rank = 0
+            world_size = 1
+        else:
+            rank = torch.distributed.get_rank()
+            world_size = torch.distributed.get_world_size()
+        lines = [x for i, x in enumerate(lines) if i % world_size == rank]
+        for batch in mixed(lines):
             model(batch).backward()
         """),
     ("DF502", "a result that one role never gets", """

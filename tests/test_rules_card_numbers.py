@@ -203,3 +203,40 @@ def test_cards_that_are_counted_by_the_variable_are_counted_without_it() -> None
     assert "count = len(os.environ.get('CUDA_VISIBLE_DEVICES', '0').split(','))" in after
     assert found("DF206", after) == []
     assert found("DF206", GROUP + COUNTED[1]) == []  # whoever starts it has to set it
+
+
+OWN_GROUP = """\
+import os
+import torch
+parser.add_argument("--cards", default="{default}")
+args = parser.parse_args()
+{line}
+if args.local_rank != -1:
+    torch.cuda.set_device(args.local_rank)
+    torch.distributed.init_process_group('nccl')
+"""
+VISIBLE = 'os.environ["CUDA_VISIBLE_DEVICES"]'
+
+
+@pytest.mark.parametrize(
+    ("default", "value", "told"),
+    [
+        ("1", "args.cards", ["ranks see one card by default: args.cards is to name one each"]),
+        ("0,1", "args.cards", []),
+        ("1", "'0,1'", []),
+        ("1", "str(args.local_rank)", []),
+        ("1", "'1'", ["'1' is the only card that ranks see"]),
+    ],
+)
+def test_ranks_of_the_scripts_own_group_see_a_card_each(
+    default: str, value: str, told: list[str]
+) -> None:
+    text = OWN_GROUP.format(default=default, line=f"{VISIBLE} = {value}")
+    assert [each.because for each in found("DF206", text)] == told
+
+
+def test_the_only_visible_card_is_left_out_on_ranks() -> None:
+    text = OWN_GROUP.format(default="1", line=f"{VISIBLE} = '1'")
+    new = text.replace(VISIBLE, f"if 'LOCAL_RANK' not in os.environ:\n    {VISIBLE}")
+    assert fixed("DF206", text) == new
+    assert found("DF206", new) == []

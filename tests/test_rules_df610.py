@@ -50,6 +50,11 @@ NOOP: list[tuple[str, str]] = [
     ("what is missing", script(LOOK.replace("if os", "if not os"))),
     ("a folder with something in it",
         script(LOOK.replace("(folder):", "(folder) and os.listdir(folder):"))),
+    ("a folder with something in it, which the first rank fills behind the wrapper", script(
+        LOOK.replace("(folder):", "(folder) and os.listdir(folder):"),
+        make="""os.makedirs(folder)
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    torch.save(model.state_dict(), os.path.join(folder, "model.pt"))""")),
     ("looked for before the group, made behind it", script("pass", above="""\
 if os.path.exists("o"):
     sys.exit()""", make="os.makedirs('o')").replace("    os.makedirs('o')", "    pass")
@@ -63,6 +68,8 @@ FIX: list[tuple[str, str, str]] = [
     ("among other tests", LOOK.replace("(folder):", "(folder) and not args.force:"), MAKE),
     ("by another spelling", LOOK.replace("(folder):", "(f'{args.out}/x'):"), MAKE),
     ("a file", LOOK.replace("exists", "isfile"), "open(folder, 'w').write('x')"),
+    ("a folder with something in it", LOOK.replace("(folder):", "(folder) and os.listdir(folder):"),
+        "os.makedirs(folder)\n    writer = SummaryWriter(os.path.join(folder, 'events'))"),
     ("pathlib's way", "path = Path(args.out)\n    if path.exists():\n        sys.exit('there')",
         "path.mkdir()"),
 ]  # fmt: skip
@@ -80,6 +87,14 @@ def test_repaired(look: str, make: str) -> None:
     new = script(look + WAIT, make)
     assert fixed("DF610", script(look, make)) == new
     assert found("DF610", new) == []
+
+
+def test_what_rank_0_alone_writes_into_an_empty_folder_is_told() -> None:
+    early = """if os.listdir('o') and os.path.exists('o'):
+    sys.exit()
+log = logging.FileHandler('o/log' if os.environ.get('RANK', '0') == '0' else os.devnull)"""
+    (finding,) = found("DF610", script("pass", "pass", early))
+    assert finding.because.startswith("'o' gets a file in line 7")
 
 
 def test_what_is_before_the_group_is_told() -> None:

@@ -327,3 +327,38 @@ def test_a_rank_is_known_by_the_launcher_before_the_group_is_made(tmp_path: Path
 def test_a_file_that_an_option_asks_for_is_written_by_rank_0() -> None:
     text = script("if config.get('dump', False):\n            shutil.copy2('last.pt', 'best.pt')")
     assert "if is_main_process():" in fixed("DF607", text)
+
+
+MADE_WHERE_MISSING = """\
+import json
+import os
+import torch
+torch.distributed.init_process_group("gloo")
+def features(raw, paths):
+    json.dump(raw, open(paths[0], "w"))
+if not os.path.exists(args.train):
+    features("a", [args.train])
+if not os.path.exists(args.dev):
+    features("b", [args.dev])
+{use}
+for batch in data:
+    model(batch).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "tests"),
+    [
+        ("data = json.load(open(args.train)), json.load(open(args.dev))", ["train", "dev"]),
+        ("data = json.load(open(args.train))", ["train"]),
+        ("data = json.load(open(args.other))", []),
+    ],
+)
+def test_ranks_wait_behind_each_test_for_what_a_function_writes(use: str, tests: list[str]) -> None:
+    text = MADE_WHERE_MISSING.format(use=use)
+    wait = "if torch.distributed.is_initialized():\n    torch.distributed.barrier()"
+    new = fixed("DF602", text)
+    assert new.count(wait) == len(tests)
+    for name in tests:
+        assert f"[args.{name}])\n{wait}" in new
+    assert found("DF602", new) == []

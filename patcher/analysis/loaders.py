@@ -199,13 +199,14 @@ def _trace_item(graph: CallGraph, module: Module, node: ast.Subscript, depth: in
 def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
     """The loader with its name in the function around ``node``; a first name there stays.
 
-    ``bar = tqdm(DataLoader(…))`` is no name: the bar has no sampler.
+    ``bar = tqdm(DataLoader(…))`` is no name: the bar has no sampler. Nor is one that is given to
+    the bar: ``loader = tqdm(loader)``.
     """
     scope = module.function(node)
-    if loader.name and loader.scope is scope:
-        return loader
     value = module.definition(node, node)
     is_around = isinstance(value, ast.Call) and module.last_name(value.func) in AROUND
+    if loader.name and loader.scope is scope and not (is_around and loader.name == node.id):
+        return loader
     return replace(loader, name="" if is_around else loader.name_in(node.id), scope=scope)
 
 

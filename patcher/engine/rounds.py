@@ -106,6 +106,7 @@ def compatible(findings: list[Finding]) -> list[Finding]:
     replaced: list[tuple[Module, ast.stmt]] = []
     touched: list[tuple[Module, ast.stmt]] = []
     rewritten: list[ast.AST] = []
+    added: set[Rewrite] = set()  # what stands behind an expression, which takes others' as well
     result: list[Finding] = []
     for finding in findings:
         module = finding.module
@@ -115,12 +116,14 @@ def compatible(findings: list[Finding]) -> list[Finding]:
         )
         clash |= any(m is module and overlaps(module, s, t) for m, t in touched for s in whole)
         clash |= any(node in rewritten for node in expressions)
-        if clash:
+        behind = {edit for edit in finding.edits if isinstance(edit, Rewrite) and edit.after}
+        if clash or behind & added:
             continue
         result.append(finding)
         replaced += [(module, stmt) for stmt in whole]
         touched += [(module, stmt) for stmt in parts]
         rewritten += expressions
+        added |= behind
     return result
 
 

@@ -29,11 +29,16 @@ def training_test(program: Program, loader: Loader) -> Told:
 
     The test is empty where every loader that is made there is trained on. Raises UntoldError.
     """
-    training = [each for each in program.training_loaders if each.call is loader.call]
+    training = [each for each in program.training_loaders if is_told_with(each, loader)]
     function = loader.module.function(loader.call)
     if function is None or not all(each.made_by for each in training):
         return "", ()  # no function, or one whose own loop goes over the loader
     return _told(program, loader, (), function, [each.made_by for each in training])
+
+
+def is_told_with(loader: Loader, other: Loader) -> bool:
+    """Whether two loaders are made in one place, or of one sampler, which a test is to stand by."""
+    return loader.call is other.call or loader.shares_with(other)
 
 
 def negated(test: str) -> str:
@@ -90,7 +95,10 @@ def _other_calls(
     function: Function,
     training: Sequence[CallPlace],
 ) -> list[tuple[Module, ast.expr]]:
-    """The other uses of a function; of one that returns several things, those that evaluate."""
+    """The other uses of a function; of one that returns several things, those that evaluate.
+
+    So are those of another loader that is made there, by the same sampler.
+    """
     known = [call for _, call in training]
     places = [*program.callers(function), *program.possible_callers(function)]
     others = [place for place in places if place[1] not in known]
@@ -102,7 +110,7 @@ def _other_calls(
     evaluating = [
         each.made_by[depth][1]
         for each in program.evaluation_loaders
-        if each.call is loader.call
+        if is_told_with(each, loader)
         and each.made_by[:depth] == below_it
         and len(each.made_by) > depth
     ]

@@ -6,6 +6,7 @@ import ast
 
 from ..analysis.call_graph import reachable_functions
 from ..analysis.file_effects import file_uses
+from ..analysis.passed_arguments import argument_for_parameter
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANK_NAMES, RANKS, roles_reaching, roles_reaching_in_function
 from ..source.module import Module
@@ -122,6 +123,29 @@ def test_for_missing(module: Module, stmt: ast.stmt, path: ast.expr | None) -> a
         if precedes(outermost, node) and not is_inside(node, outermost)
     )
     return outermost if is_used else None
+
+
+def tests_for_missing(
+    program: Program, module: Module, stmt: ast.stmt, path: ast.expr | None
+) -> list[tuple[Module, ast.If]]:
+    """Such tests around what writes a file, there or around the calls that have it written.
+
+    ``if not os.path.exists(path): make(data, [path])``, and ``read(path)`` after it.
+    """
+    if asking := test_for_missing(module, stmt, path):
+        return [(module, asking)]
+    function = module.function(stmt)
+    if path is None or function is None:
+        return []
+    names = {name.id for name in everywhere(path, ast.Name)} & set(parameters(function))
+    found: dict[ast.If, Module] = {}
+    for where, call in program.callers(function):
+        for value in (argument_for_parameter(where, function, call, name) for name in names):
+            items = value.elts if isinstance(value, ast.List | ast.Tuple) else [value]
+            for item in items:
+                if asking := test_for_missing(where, where.statement(call), item):
+                    found[asking] = where
+    return [(where, asking) for asking, where in found.items()]
 
 
 def asks_for(module: Module, test: ast.If, path: ast.expr | None) -> bool:

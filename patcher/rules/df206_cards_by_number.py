@@ -6,7 +6,9 @@ What         torch.cuda.set_device, CUDA_VISIBLE_DEVICES, .cuda(0), .to(gpu_ids[
 At run time  All ranks get the same card: NCCL ends with "Duplicate GPU detected", or the model is
              on another card than the batch; where one card is visible, rank 1 finds none.
 Example      os.environ["CUDA_VISIBLE_DEVICES"] = args.gpu
-Fix          Under a launcher, which tells each rank its card in LOCAL_RANK, that card is taken.
+Fix          Under a launcher, which tells each rank its card in LOCAL_RANK, that card is taken. A
+             script that makes ranks itself keeps its cards, but for one that stands there alone,
+             and one that is an option's default is noted: the user names one for each rank.
 Fix safety   Safe: without LOCAL_RANK nothing changes.
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK)
 """
@@ -15,6 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS, roles_reaching
 from ..editing.edits import Edit, Guard, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding
@@ -29,6 +32,7 @@ from ..fixes.chosen_cards import (
 )
 from ..fixes.group_setup import LAUNCHED, gets_card_below, is_our_group
 from ..source.module import Module
+from ..source.tree import everywhere
 
 CODE, SEVERITY, SAFETY = "DF206", Severity.ERROR, Safety.SAFE
 
@@ -44,6 +48,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if not any(
         is_our_group(module, call) for module, call in program.calls_to("init_process_group")
     ):
+        yield from one_visible_card(program)
         return
     yield from options_of_cards(program)
     for module in program.modules:
@@ -59,6 +64,38 @@ def findings(program: Program) -> Iterator[Finding]:
                 seen.add(value)
                 because = f"{' '.join(module.text(value).split())} is the same card on all ranks"
                 yield Finding(module, value, because, (Rewrite(value, code), Import("os")))
+
+
+def one_visible_card(program: Program) -> Iterator[Finding]:
+    """Where a script that makes its ranks itself leaves all of them one card to see."""
+    if not program.calls_to("init_process_group"):
+        return
+    for module in program.modules:
+        for node in module.nodes(ast.Constant):
+            stmt = module.statement(node)
+            if (
+                node.value != "CUDA_VISIBLE_DEVICES"
+                or not sets_visible_cards(module, node)
+                or not isinstance(stmt, ast.Assign)
+                or not roles_reaching(program, module, stmt) >= RANKS
+                or knows(module, stmt)
+            ):
+                continue
+            if isinstance(stmt.value, ast.Constant) and is_one_card(stmt.value.value):
+                because = f"{module.text(stmt.value)} is the only card that ranks see"
+                yield Finding(module, stmt, because, (Guard(stmt, NOT_IN_LAUNCH), Import("os")))
+            for part in everywhere(stmt.value, ast.Attribute):
+                option = program.options.get(part.attr)
+                if option is not None and is_one_card(option.default):
+                    because = (
+                        f"ranks see one card by default: {module.text(part)} is to name one each"
+                    )
+                    yield Finding(module, stmt, because, severity=Severity.NOTE)
+
+
+def is_one_card(value: object) -> bool:
+    """Whether a setting of the visible cards names one."""
+    return isinstance(value, str) and value.strip().isdigit()
 
 
 def options_of_cards(program: Program) -> Iterator[Finding]:

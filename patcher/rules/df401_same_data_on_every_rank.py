@@ -45,6 +45,7 @@ from ..analysis.frameworks import (
 )
 from ..analysis.loaders import Loader
 from ..analysis.program import Program
+from ..analysis.rank_reach import RANKS, roles_reaching
 from ..analysis.train_loops import TrainLoop
 from ..analysis.wrapping import never_steps
 from ..editing.edits import Define, Edit, Import, Rewrite
@@ -100,7 +101,7 @@ def findings(program: Program) -> Iterator[Finding]:
             continue
         every = (loop.loader, *loop.loader.others, *loop.beside)
         for loader in every:
-            if loader.call not in seen and loader.distributed_samplers:
+            if loader.call not in seen and samplers_of_ranks(program, loader):
                 yield from drawn_alike(program, loader)
             if loader.call not in seen and not is_for_lone_process(program, loader, every):
                 seen.add(loader.call)
@@ -156,6 +157,24 @@ def without_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         yield Finding(module, at, because, tuple(own))
 
 
+def samplers_of_ranks(program: Program, loader: Loader) -> list[ast.Call]:
+    """Constructions of a DistributedSampler that ranks may come to.
+
+    Not one for ``n_gpu > 1``, where ranks have been told of one card.
+    """
+    return [
+        call
+        for call in loader.distributed_samplers
+        if not is_for_others(program, loader.module, call)
+    ]
+
+
+def is_for_others(program: Program, module: Module, sampler: ast.expr) -> bool:
+    """Whether a lone process alone comes to a sampler; nobody does to what no call asks for."""
+    roles = roles_reaching(program, module, sampler)
+    return bool(roles) and not roles & RANKS
+
+
 def is_dealt_by_function(program: Program, loader: Loader) -> bool:
     """Whether a function of the program makes the sampler, and may return one that deals."""
     return any(
@@ -176,7 +195,7 @@ def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Findi
         because = "its data set only iterates and takes no sampler, and nothing deals by rank"
         yield Finding(loader.module, loader.call, because)
     elif (
-        not loader.distributed_samplers
+        not samplers_of_ranks(program, loader)
         and not shares_batches(loader)
         and not is_dealt_by_function(program, loader)
     ):
@@ -224,6 +243,8 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
         return (*shuffled, *imports) if shuffled else ()
     edits: list[Edit] = []
     for sampler in loader.samplers:  # one per branch
+        if is_for_others(program, module, sampler):
+            continue
         dealt = deal(module, sampler, alone)
         if not dealt:
             return ()

@@ -30,6 +30,7 @@ from ..source.tree import (
     is_inside,
     is_within,
     parameters,
+    precedes,
     within,
 )
 
@@ -75,7 +76,8 @@ def findings(program: Program) -> Iterator[Finding]:
         if loader in beside and is_made_under_test(loader, epochs):
             continue  # its name may be unbound, and its one iterator has begun
         kind = kind_of_sampler(loader)
-        if not name:
+        sampler = f"{name}.sampler" if name else sampler_by_name(module, loader, epochs)
+        if not sampler:
             yield Finding(
                 module,
                 epochs,
@@ -83,7 +85,6 @@ def findings(program: Program) -> Iterator[Finding]:
                 name_loader(loop, kind, number),
             )
             continue
-        sampler = f"{name}.sampler"
         is_made_inside = name.partition(".")[0] in bound_names(epochs)
         if is_made_inside:
             counts = [count for _, count in counting_loops(module, use)]
@@ -93,9 +94,21 @@ def findings(program: Program) -> Iterator[Finding]:
         yield Finding(
             module,
             epochs,
-            f"{name} is shuffled by a {kind} that never learns the epoch",
+            f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
             (insert, *import_of(module, kind)),
         )
+
+
+def sampler_by_name(module: Module, loader: Loader, epochs: ast.stmt) -> str:
+    """The name of the sampler of a loader that is made above the epochs and has lost its own name.
+
+    As by ``loader = tqdm(loader)``, whose bar has no sampler.
+    """
+    sampler = argument(loader.call, 3, "sampler")
+    is_above = loader.module is module and precedes(loader.call, epochs)
+    if not isinstance(sampler, ast.Name) or not is_above:
+        return ""
+    return sampler.id if module.function(sampler) is module.function(epochs) else ""
 
 
 def kind_of_sampler(loader: Loader) -> str:

@@ -9,16 +9,26 @@ Example      data = [line for i, line in enumerate(file) if i % world_size == lo
 Fix          Every rank reads what a lone process reads: of "if args.local_rank == -1: rank 0 of 1,
              else: …" the first branch stays. DF401 then deals by a DistributedSampler.
 Fix safety   Safe: the branch of a lone process stays as it is. Each rank then holds all examples in
-             memory. Without such a branch it is only reported: what deals equal shares is right.
+             memory. Only reported without such a branch, as what deals equal shares is right, and
+             where a loop's batches come from no DataLoader that is found: nothing else would deal.
+             There, a local rank that picks the share becomes get_rank(): the same, on one node.
 Source       torch.utils.data.distributed.DistributedSampler; hazards counted in 6 of 134 scripts
 """
 
+import ast
 from collections.abc import Iterator
 
-from ..analysis.manual_sharding import manual_shards, single_process_tests
+from ..analysis.manual_sharding import (
+    assignments,
+    looks_like_rank,
+    manual_shards,
+    single_process_tests,
+)
 from ..analysis.program import Program
-from ..editing.edits import Unwrap
+from ..editing.edits import Import, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
+from ..source.module import Module
+from ..source.tree import mentions
 
 CODE, SEVERITY, SAFETY = "DF403", Severity.ERROR, Safety.SAFE
 
@@ -36,10 +46,26 @@ def findings(program: Program) -> Iterator[Finding]:
     ]
     first = shares[0][0]
     lines = ", ".join(sorted({str(node.lineno) for module, node in shares if module is first}))
+    unfound = next((loop for loop in program.train_loops if loop.loader is None), None)
     for module, stmt, is_first in branches:
         because = f"line {lines} of {first.source.file} keeps this rank's share only"
-        yield Finding(module, stmt, because, (Unwrap(stmt, "body" if is_first else "orelse"),))
-    if not branches:
+        if unfound is None:
+            yield Finding(module, stmt, because, (Unwrap(stmt, "body" if is_first else "orelse"),))
+        else:
+            yield from of_one_node(program, module, stmt.orelse if is_first else stmt.body)
+    if not branches or unfound is not None:
         for module, node in shares:
             because = f"{module.text(node)} keeps this rank's share only"
+            if unfound is not None:
+                where = f"line {unfound.steps.lineno} of {unfound.module.source.file}"
+                because += f"; {where} goes over no DataLoader that is found, to be dealt instead"
             yield Finding(module, node, because, severity=Severity.DEGRADED)
+
+
+def of_one_node(program: Program, module: Module, body: list[ast.stmt]) -> Iterator[Finding]:
+    """The findings of a local rank that picks a share of what all ranks of all nodes share."""
+    for value in (assignments(body) or {}).values():
+        if mentions(value, "local_rank") and looks_like_rank(program, module, value):
+            edits = (Rewrite(value, "torch.distributed.get_rank()"), Import("torch"))
+            because = f"{module.text(value)} is the same on every node"
+            yield Finding(module, value, because, edits, severity=Severity.DEGRADED)

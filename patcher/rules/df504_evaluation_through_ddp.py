@@ -61,6 +61,8 @@ def findings(program: Program) -> Iterator[Finding]:
     for evaluation in program.evaluations:
         module, model, function = evaluation.module, evaluation.model, evaluation.function
         is_passed = function is not None and model in parameters(function)
+        if is_its_own(module, evaluation):
+            continue
         if function is not None and is_passed and not saves_keys(evaluation):
             if (
                 evaluation.mode not in unwrapped
@@ -108,6 +110,16 @@ def findings(program: Program) -> Iterator[Finding]:
                 ),
                 severity=severity_of(program, evaluation),
             )
+
+
+def is_its_own(module: Module, evaluation: Evaluation) -> bool:
+    """Whether a model evaluates itself, ``self(batch)``: no wrapper has its methods."""
+    owner = module.enclosing_class(evaluation.loop)
+    return (
+        evaluation.model == "self"
+        and owner is not None
+        and not any(module.last_name(base) in WRAPPERS for base in owner.bases)
+    )
 
 
 def asked_for_module(module: Module, use: ast.expr) -> ast.Attribute | None:

@@ -39,7 +39,7 @@ from ..fixes.written_by_one import (
     is_read_later,
     needs_all_ranks,
     runs_in_save_pretrained,
-    test_for_missing,
+    tests_for_missing,
 )
 from ..source.module import Module
 from ..source.tree import (
@@ -282,12 +282,12 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
         barrier = (Insert(stmt, WAIT, "after"),)
-    elif asking := test_for_missing(module, stmt, path_of(call)):
-        because += f", and reads it behind line {asking.lineno}, which asks for it"
-        if not in_lock_step(program, module, asking):
+    elif tests := tests_for_missing(program, module, stmt, path_of(call)):
+        because += f", and reads it behind line {tests[0][1].lineno}, which asks for it"
+        if not all(in_lock_step(program, where, asking) for where, asking in tests):
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
-        barrier = (Insert(asking, WAIT, "after"),)
+        barrier = tuple(Insert(asking, WAIT, "after") for _, asking in tests)
     if isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
         yield Finding(module, call, because, (*guard, *barrier))
         return

@@ -1,7 +1,7 @@
 """A rank meets the folder that another has just made, and refuses to go on.
 
-What         The script raises where its output folder or file exists, so as to overwrite nothing,
-             and makes it in the lines below.
+What         The script raises where its output folder or file exists, or is not empty, so as to
+             overwrite nothing, and makes it, or writes into it, in the lines below.
 At run time  The first rank makes the folder; another, some milliseconds later, finds it, raises,
              and ends the job: on an empty disk, now and then.
 Example      if os.path.exists(folder): raise FileExistsError(folder)
@@ -29,7 +29,11 @@ CODE, SEVERITY, SAFETY = "DF610", Severity.DEGRADED, Safety.SAFE
 
 ASKS = ("exists", "isdir", "isfile", "is_dir", "is_file")
 MAKES = ("makedirs", "mkdir", "open", "save")
+WORDS = ("name", "path", "file", "f", "log_dir", "logdir", "filename")
+FILLS = (*MAKES, "SummaryWriter", "FileHandler")  # what lies in the folder from then on
+EMPTY = ("listdir", "iterdir", "scandir")
 BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
+WRAPPER = "DistributedDataParallel"  # whose making all ranks wait for
 LOOKED = """\
 if torch.distributed.is_initialized():
     torch.distributed.barrier()  # all ranks have looked"""
@@ -48,7 +52,8 @@ def findings(program: Program) -> Iterator[Finding]:
             made = made_below(program, module, stmt, path)
             if made is None or not roles_reaching(program, module, stmt) >= RANKS:
                 continue
-            because = f"{module.text(path)} is made in line {made.lineno}, by a rank that is ahead"
+            how = "gets a file" if asks_for_more(module, stmt) else "is made"
+            because = f"{module.text(path)} {how} in line {made.lineno}, by a rank that is ahead"
             if not runs_before_group(program, module, stmt):
                 edits = (Insert(stmt, LOOKED, "after"), Import("torch"))
                 yield Finding(module, stmt, because, edits)
@@ -58,10 +63,7 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def refused_path(module: Module, stmt: ast.If) -> ast.expr | None:
-    """The path of ``if os.path.exists(path): raise``, with whatever else is asked beside it.
-
-    Not one that is asked to be empty: what is made there is an empty folder at first.
-    """
+    """The path of ``if os.path.exists(path): raise``, with whatever else is asked beside it."""
     last = stmt.body[-1]
     ends = isinstance(last, ast.Raise) or (
         isinstance(last, ast.Expr)
@@ -73,8 +75,7 @@ def refused_path(module: Module, stmt: ast.If) -> ast.expr | None:
         if isinstance(stmt.test, ast.BoolOp) and isinstance(stmt.test.op, ast.And)
         else [stmt.test]
     )
-    names = [module.last_name(call.func) for call in everywhere(stmt.test, ast.Call)]
-    if not ends or "listdir" in names or "iterdir" in names:
+    if not ends:
         return None
     if any(isinstance(part, ast.UnaryOp) and asks_for_kind(module, part) for part in parts):
         return None  # exists(path) and not isfile(path): what is made is a file
@@ -86,36 +87,55 @@ def refused_path(module: Module, stmt: ast.If) -> ast.expr | None:
     return None
 
 
+def asks_for_more(module: Module, stmt: ast.If) -> bool:
+    """Whether a test asks what lies in a folder, which may be there as long as it is empty."""
+    return any(module.last_name(call.func) in EMPTY for call in everywhere(stmt.test, ast.Call))
+
+
 def asks_for_kind(module: Module, test: ast.expr) -> bool:
     """Whether a test asks what kind of thing lies at a path."""
     return any(module.last_name(call.func) in ASKS[1:] for call in everywhere(test, ast.Call))
 
 
 def made_below(program: Program, module: Module, stmt: ast.If, path: ast.expr) -> ast.Call | None:
-    """The first call below a test that makes what it asked for, with no barrier in between."""
+    """The first call below a test that makes what it asked for, with no barrier in between.
+
+    Where the folder may be there as long as it is empty, it is the first that writes into it.
+    """
     text = text_of_path(program, module, path)
+    is_full = asks_for_more(module, stmt)
     for call in within(module.scope_statements(stmt), ast.Call):
         if not precedes(stmt, call):
             continue
         name = module.last_name(call.func)
-        if waits(program, module, call):
+        if waits(program, module, call, *((WRAPPER,) if is_full else ())):
             return None
-        if name not in MAKES:
+        if name not in (FILLS if is_full else MAKES):
             continue
-        target = argument(call, 1 if name == "save" else 0, "name", "path", "file", "f")
+        target = argument(call, 1 if name == "save" else 0, *WORDS)
         if target is None or (name == "mkdir" and module.dotted(call.func) != "os.mkdir"):
             target = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if isinstance(target, ast.IfExp):
+            target = target.body  # rank 0 alone writes it
         if target is None or only_reads(name, call):
             continue
-        if same_code(target, path) or (text and text_of_path(program, module, target) == text):
+        if is_full:
+            own = text_of_path(program, module, target)
+            if own.startswith(f"{text}/") or (own == text and name in FILLS[len(MAKES) :]):
+                return call
+        elif same_code(target, path) or (text and text_of_path(program, module, target) == text):
             return call
     return None
 
 
-def waits(program: Program, module: Module, call: ast.Call) -> bool:
-    """Whether a call is a barrier, of torch or of accelerate, or of a function that has one."""
-    return module.last_name(call.func) in BARRIERS or any(
-        where.last_name(inner.func) in BARRIERS
+def waits(program: Program, module: Module, call: ast.Call, *others: str) -> bool:
+    """Whether a call is a barrier, of torch or of accelerate, or of a function that has one.
+
+    ``others`` name more calls in which ranks wait for each other.
+    """
+    names = (*BARRIERS, *others)
+    return module.last_name(call.func) in names or any(
+        where.last_name(inner.func) in names
         for where, function in program.callees(module, call)
         for inner in within(function.body, ast.Call)
     )

@@ -196,6 +196,8 @@ def equal_shares(loop: TrainLoop) -> Iterator[Finding]:
 
 def reason(loop: TrainLoop, test: ast.Compare, edits: tuple[Edit, ...]) -> str:
     """Why the accumulation test is wrong."""
+    if not edits and loop.loader is not None and loop.step_name and not loop.loader.name:
+        return "the last steps of an epoch cannot be told: no name here holds the loader itself"
     if not edits:
         return "what it counts is not the loop's own step number"
     if counts_loop_steps(loop, test):

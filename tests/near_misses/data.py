@@ -74,6 +74,22 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         for batch in torch.utils.data.DataLoader(data, batch_sampler=batches):
             model(batch).backward()
         """),
+    ("DF401", "a test of cards or of ranks that ranks pass", """
+        import torch
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        if args.local_rank == -1:
+            args.n_gpu = torch.cuda.device_count()
+        else:
+            torch.distributed.init_process_group('gloo')
+            args.n_gpu = 1
+        if args.n_gpu > 1 or args.local_rank != -1:
+            sampler = DistributedSampler(data)
+        else:
+            sampler = RandomSampler(data)
+        for batch in DataLoader(data, sampler=sampler):
+            model(batch).backward()
+        """),
     ("DF401", "something deals by rank, and the loop is through an unknown", """
         import torch
         torch.distributed.init_process_group('gloo', timeout=t)

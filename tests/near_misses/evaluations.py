@@ -35,6 +35,17 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             for b in torch.utils.data.DataLoader(d):
                 model(b).backward()
         """),
+    ("DF504", "a model that evaluates itself", """
+        import torch
+        from torch.utils.data import DataLoader
+        class Net(torch.nn.Module):
+            def scores(self, data):
+                self.eval()
+                for batch in DataLoader(data):
+                    with torch.no_grad():
+                        print(self(batch))
+        model = torch.nn.parallel.DistributedDataParallel(Net())
+        """),
     ("DF504", "unwrapped where there is a module", """
         import torch
         wrapped = torch.nn.parallel.DistributedDataParallel(net)
