@@ -40,6 +40,8 @@ def of_batches(loss: str) -> str:
 
 
 SUM = 'loss = F.mse_loss(model(x), y, reduction="sum")'
+AVERAGING = "average_gradients(optimizer)"
+AVERAGED = "def same_weights(optimizer): ...\ndef average_gradients(optimizer): ..."
 SUMS = {
     "of a function": script(SUM),
     "of a class": script(
@@ -72,6 +74,9 @@ SUMS = {
     "of sums": script("loss = sum([(model(x) - y).abs().sum(), model(x).sum()])"),
     "of a stack of sums": script("loss = torch.stack([each.sum() for each in model(x)]).sum()"),
     "in the call": script("pass", back="(model(x) - y).abs().sum().backward()"),
+    "whose gradients are averaged by hand": script(SUM, AVERAGED, f"loss.backward(); {AVERAGING}")
+    .replace("torch.nn.DataParallel(torch.nn.Linear(2, 2))", "torch.nn.Linear(2, 2)")
+    .replace("for x", "same_weights(optimizer)\nfor x"),
 }
 
 
@@ -156,6 +161,9 @@ SILENT = {
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
     "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),
     "a reduction of an option": script("loss = F.mse_loss(model(x), y, reduction=args.reduction)"),
+    "a mean over ranks of the author's own": script(
+        SUM, "def average_gradients(model): ...", "loss.backward(); average_gradients(model)"
+    ).replace("torch.nn.DataParallel(", "("),
     "ranks from the start": script(SUM).replace(
         "DataParallel(", "parallel.DistributedDataParallel("
     ),
