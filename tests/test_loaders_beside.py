@@ -87,6 +87,15 @@ def test_a_loader_that_begins_anew_learns_its_next_number(
     assert found("DF402", after) == []
 
 
+@pytest.mark.parametrize(("first", "dealt"), [("y = x", 1), ("if epoch == 0: y = x", 2)])
+def test_a_batch_that_is_taken_behind_the_losses_trains_if_the_next_step_keeps_it(
+    first: str, dealt: int
+) -> None:
+    text = script(other=first).replace("model(x)", "model(y)")
+    text += "        if epoch > 1:\n            y = next(others)\n            show(model(y))\n"
+    assert fixed("DF401", text).count("else DistributedSampler(") == dealt
+
+
 def test_steps_that_begin_their_loader_get_another_batch_each_time() -> None:
     text = script("i", "range(9)", "x = next(iter(first))")
     after = fixed("DF402", fixed("DF401", text))
