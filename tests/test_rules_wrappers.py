@@ -66,6 +66,9 @@ NOOP = [
     ("another function's model", training("pass") + "def test(model):\n    model.generate(x)\n"),
     ("saved with the wrapper's keys, loaded with them", training(
         "torch.save(model.state_dict(), p)\n    model.load_state_dict(torch.load(p))")),
+    ("saved with the wrapper's keys by a function that gets it", training(
+        "model.load_state_dict(torch.load(p))\n    keep(model, p)")
+        + "def keep(net, path):\n    torch.save({'net': net.state_dict()}, path)\n"),
     ("a model that has a module of its own", training("m = model.module if args.n_gpu > 1 else m")
         + "class Model:\n    def __init__(self):\n        self.module = x\n"),
 ]  # fmt: skip
@@ -114,6 +117,12 @@ def test_an_assertion_of_data_parallel_and_what_a_callee_asks_under_the_same_ans
     step = "def step(args, model):\n    if args.whole:\n        model.clip_grad_norm_(1.0)\n"
     text = step + training("step(args, model)").replace("args.local_rank != -1", "args.whole")
     assert found("DF305", text)
+
+
+def test_a_function_that_saves_may_get_the_module() -> None:
+    keep = "def keep(net, path):\n    torch.save(net.state_dict(), path)\n"
+    text = training("model.load_state_dict(torch.load(p))\n    keep(model.module, p)") + keep
+    assert "getattr(model, 'module', model).load_state_dict(" in fixed("DF305", text)
 
 
 def test_a_wrapper_of_another_name_is_one() -> None:

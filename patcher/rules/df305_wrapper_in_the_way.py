@@ -82,6 +82,7 @@ def findings(program: Program) -> Iterator[Finding]:
             elif (
                 use.attr == "load_state_dict"
                 and not wraps_lone_process(module, wrap)
+                and not saves_state_of_passed_wrapper(program)
                 and not any(map(saves_wrapper_state, program.modules))
             ):
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
@@ -429,4 +430,22 @@ def saves_wrapper_state(module: Module) -> bool:
         )
         and not is_tested(module, use)
         for use in module.attributes("state_dict")
+    )
+
+
+def saves_state_of_passed_wrapper(program: Program) -> bool:
+    """Whether a function that gets a wrapped model takes its state: ``save(model, path)``."""
+    return any(
+        isinstance(passed, ast.Name)
+        and any(
+            name == passed.id and scope in (None, where.function(call)) and precedes(wrap, call)
+            for scope, name, wrap in wrapper_names(where)
+        )
+        for module in program.modules
+        for use in module.attributes("state_dict")
+        for function in [module.function(use)]
+        if isinstance(use.value, ast.Name) and function is not None and not is_tested(module, use)
+        if use.value.id in parameters(function) and (function, use.value.id) not in module.stores
+        for where, call in program.callers(function)
+        for passed in [argument_for_parameter(module, function, call, use.value.id)]
     )
