@@ -30,6 +30,8 @@ NOOP = [
         training("model = model.module if hasattr(model, 'module') else model")),
     ("both wrappers are asked for",
         training("isinstance(model, (DataParallel, DistributedDataParallel))")),
+    ("something else where there is one card", training(
+        "if args.n_gpu <= 1:\n        show(args)\n    else:\n        show(model.module)")),
     ("taken out, then used", training("model = model.module\n    model.generate(x)")),
     ("asked of the wrapper only where there is none",
         training("if not hasattr(model, 'module'):\n        model.save_pretrained(x)")),
@@ -88,6 +90,10 @@ FIX = [
         "torch.nn.parallel.DistributedDataParallel))"),
     ("a count of cards is no wrapper", "m = model.module if args.n_gpu > 1 else model",
         "m = model.module if hasattr(model, 'module') else model"),
+    ("one card is no lack of a wrapper",
+        "torch.save(model.state_dict() if args.n_gpu <= 1 else model.module.state_dict(), path)",
+        "torch.save(model.state_dict() if not hasattr(model, 'module')"
+        " else model.module.state_dict(), path)"),
     ("generate", "text = model.generate(batch)",
         "text = getattr(model, 'module', model).generate(batch)"),
     ("a configuration", "print(model.config.hidden_size)",
