@@ -167,3 +167,33 @@ def test_two_data_sets_of_one_statement_keep_names_of_their_own() -> None:
     assert "DataLoader(train_dataset, " in after
     assert "DataLoader(training_dataset, " in after
     assert "DistributedSampler(training_dataset)" in after
+
+
+STEPS = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+loader = DataLoader(torch.rand(80, 4), shuffle=True)
+for epoch in range(3):
+    for x in loader:
+        for k in {often}:
+            model(x + noise).sum().backward()
+            optimizer.step()
+        {behind}
+"""
+
+
+@pytest.mark.parametrize(
+    "behind", ["pass", "critic(x).backward(); optimizer.step()"], ids=["alone", "and one more"]
+)
+def test_a_loader_whose_batches_get_several_steps_each_is_dealt(behind: str) -> None:
+    after = fixed("DF402", fixed("DF401", STEPS.format(often="range(4)", behind=behind)))
+    assert after.count("else DistributedSampler(") == 1
+    assert after.count("loader.sampler.set_epoch(epoch)") == 1
+    assert [found(code, after) for code in ("DF401", "DF402")] == [[], []]
+
+
+def test_steps_on_what_a_batch_holds_are_not_told_by_its_loader() -> None:
+    (finding,) = found("DF401", STEPS.format(often="parts(x)", behind="pass"))
+    assert not finding.edits

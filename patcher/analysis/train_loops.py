@@ -295,6 +295,11 @@ def _train_loop(
         test, modulo, in_else = None, None, False  # what its losses are divided by is elsewhere
     outer = loop_around(module, loop)
     loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
+    repeats = loader is None and isinstance(loop, ast.For) and is_over_numbers(module, loop)
+    if repeats and isinstance(outer, ast.For):
+        loader = loader_of(graph, module, outer)
+        if loader is not None:  # several steps on each of its batches
+            outer = loop_around(module, outer)
     drawn = [*zipped_loaders(graph, module, loop), *next_loaders(graph, module, loop.body)]
     if loader is None and drawn:
         loader = drawn[0][1]
