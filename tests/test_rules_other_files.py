@@ -155,6 +155,41 @@ def test_ranks_wait_for_a_file_of_one_function_that_another_reads(read: str, wai
     assert told == ["rank 0 may still be writing it when another rank reads"] * waits
 
 
+KEPT = """\
+NAME = "all.mat"
+
+def extract(model):
+    if torch.distributed.get_rank() == 0:
+        scipy.io.savemat({written}, {{"features": model(1)}})
+
+def score():
+    {local}
+    return scipy.io.loadmat({read})
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "local", "read", "waits"),
+    [
+        ("NAME", "pass", "NAME", True),
+        ('"all.mat"', "pass", "NAME", True),
+        ("NAME", "pass", '"all.mat"', True),
+        ("NAME", "pass", '"other.mat"', False),
+        ("NAME", "NAME = choose()", "NAME", False),
+    ],
+)
+def test_ranks_wait_for_a_file_that_the_module_names(
+    written: str, local: str, read: str, waits: bool
+) -> None:
+    text = script("extract(model)", "print(score())").replace(
+        "def score(model):\n    return numpy.zeros(2)\n\n",
+        KEPT.format(written=written, local=local, read=read),
+    )
+    told = [each.because for each in found("DF604", text)]
+    assert told == ["rank 0 may still be writing it when another rank reads"] * waits
+
+
 FEATURES = """\
 import numpy
 import scipy.io

@@ -22,7 +22,7 @@ from .call_graph import Callee
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
 from .names import answered_once
 from .passed_arguments import argument_for_parameter
-from .path_text import options_in, parts_left, text_of_path
+from .path_text import bound_at_top, options_in, parts_left, text_of_path
 from .program import Program
 from .rank_reach import RANKS, Role, roles_reaching, values_by_role
 
@@ -166,7 +166,10 @@ def path_key(program: Program, module: Module, reached: Reached, call: ast.Call)
         for node in options_in(program, where, path)
         for name in everywhere(node.value, ast.Name)
     }
-    is_alike = all(name in names or name.id in where.aliases for name in everywhere(path, ast.Name))
+    is_alike = all(
+        name in names or name.id in where.aliases or bound_at_top(where, name) is not None
+        for name in everywhere(path, ast.Name)
+    )
     return text_of_path(program, where, path) if is_alike else ""
 
 
