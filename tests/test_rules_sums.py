@@ -62,6 +62,11 @@ SUMS = {
         "loss = total(model(x), y)",
         "def total(a, b):\n    one = (a - b).sum()\n    return one + 0.1 * a.abs().sum()",
     ),
+    "of a class that a function gets": script(
+        "loss = step(model, loss_of, x, y)",
+        "loss_of = torch.nn.MSELoss(size_average=False)\nloss_of = loss_of.cuda()\n"
+        "def step(model, kind, x, y):\n    return kind(model(x), y)",
+    ),
     "of a class, made above a function": script(
         "loss = total(model(x), y)",
         "kind = torch.nn.MSELoss(size_average=False)\n"
@@ -156,6 +161,10 @@ SILENT = {
     "a class that a function gets": script(
         "loss = total(torch.nn.L1Loss(), model(x), y)",
         "kind = torch.nn.MSELoss(reduction='sum')\ndef total(kind, a, b):\n    return kind(a, b)",
+    ),
+    "a class that a function gets of some callers": script(
+        "loss = total(model(x), y, torch.nn.L1Loss(reduction='sum')) + total(model(x), y)",
+        "def total(a, b, kind=None):\n    return kind(a, b)",
     ),
     "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
