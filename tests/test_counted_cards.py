@@ -69,6 +69,18 @@ def test_the_module_that_trains_counts_one_card_in_a_group(tmp_path: Path) -> No
     assert "init_process_group" in texts["run.py"]
 
 
+@pytest.mark.parametrize(
+    ("cards", "counts"), [("cards", True), ("1", False)], ids=["of the batch too", "of cards alone"]
+)
+def test_what_the_list_of_cards_counts_up_to_is_one(
+    tmp_path: Path, cards: str, counts: bool
+) -> None:
+    trainer = TRAINER.format(count="cards = choose_cards(args)", cards=cards)
+    trainer = trainer.replace("model.cuda())", "model.cuda(), list(range(cards)))")
+    text = patched(tmp_path, OPTIONS.format(count="args.seed = 3"), trainer)["trainer.py"]
+    assert ("        cards = 1\n" in text) is counts
+
+
 def test_what_is_counted_before_there_is_a_group_asks_the_launcher(tmp_path: Path) -> None:
     options = OPTIONS.replace("def parse", "def make_parser")
     options = options.replace("return args", "return parser")

@@ -195,6 +195,7 @@ def test_a_module_far_from_training_is_left_out(tmp_path: Path) -> None:
         'device = torch.device("cuda:%d" % gpu)',
         "labelled = numpy.random.choice(range(gpu))",
         "return torch.optim.SGD(gpu, 0.1)",
+        "return [model(x) for x in val_loader]",
     ],
 )
 def test_a_module_that_chooses_cards_examples_or_an_optimizer_is_of_the_program(

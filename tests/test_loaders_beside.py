@@ -87,6 +87,15 @@ def test_a_loader_that_begins_anew_learns_its_next_number(
     assert found("DF402", after) == []
 
 
+@pytest.mark.parametrize(("first", "dealt"), [("y = x", 1), ("if epoch == 0: y = x", 2)])
+def test_a_batch_that_is_taken_behind_the_losses_trains_if_the_next_step_keeps_it(
+    first: str, dealt: int
+) -> None:
+    text = script(other=first).replace("model(x)", "model(y)")
+    text += "        if epoch > 1:\n            y = next(others)\n            show(model(y))\n"
+    assert fixed("DF401", text).count("else DistributedSampler(") == dealt
+
+
 def test_steps_that_begin_their_loader_get_another_batch_each_time() -> None:
     text = script("i", "range(9)", "x = next(iter(first))")
     after = fixed("DF402", fixed("DF401", text))
@@ -158,3 +167,33 @@ def test_two_data_sets_of_one_statement_keep_names_of_their_own() -> None:
     assert "DataLoader(train_dataset, " in after
     assert "DataLoader(training_dataset, " in after
     assert "DistributedSampler(training_dataset)" in after
+
+
+STEPS = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+loader = DataLoader(torch.rand(80, 4), shuffle=True)
+for epoch in range(3):
+    for x in loader:
+        for k in {often}:
+            model(x + noise).sum().backward()
+            optimizer.step()
+        {behind}
+"""
+
+
+@pytest.mark.parametrize(
+    "behind", ["pass", "critic(x).backward(); optimizer.step()"], ids=["alone", "and one more"]
+)
+def test_a_loader_whose_batches_get_several_steps_each_is_dealt(behind: str) -> None:
+    after = fixed("DF402", fixed("DF401", STEPS.format(often="range(4)", behind=behind)))
+    assert after.count("else DistributedSampler(") == 1
+    assert after.count("loader.sampler.set_epoch(epoch)") == 1
+    assert [found(code, after) for code in ("DF401", "DF402")] == [[], []]
+
+
+def test_steps_on_what_a_batch_holds_are_not_told_by_its_loader() -> None:
+    (finding,) = found("DF401", STEPS.format(often="parts(x)", behind="pass"))
+    assert not finding.edits

@@ -123,6 +123,21 @@ def roles_at_mark(text: str) -> frozenset[Role]:
             EVERYONE,
             id="a list that is filled is none",
         ),
+        pytest.param(
+            "def f(args):\n    device = 'cuda'\n    if device:\n        mark()",
+            EVERYONE,
+            id="a text that is not empty is true",
+        ),
+        pytest.param(
+            "def f(args, world_size):\n    if world_size - 1:\n        mark()",
+            {MAIN, OTHER},
+            id="so is a number",
+        ),
+        pytest.param(
+            "def f(args):\n    device = ''\n    if device:\n        a()\n    else:\n        mark()",
+            EVERYONE,
+            id="an empty text is not",
+        ),
     ],
 )
 def test_roles_that_reach_a_place(text: str, expected: frozenset[Role]) -> None:

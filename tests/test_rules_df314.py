@@ -35,6 +35,7 @@ def script(saved: str, made: str = WRAP) -> str:
         ("(net, epoch)", "net", WRAP),
         ("dict(net=net)", "net", f"{WRAP}.cuda()"),
         ("model", "model", WRAP),
+        ("state", "net", f"{WRAP}\nnet = net.cuda()"),
     ],
 )
 def test_the_module_inside_is_saved(saved: str, name: str, made: str) -> None:
@@ -50,6 +51,7 @@ def test_the_module_inside_is_saved(saved: str, name: str, made: str) -> None:
     ("saved", "made"),
     [
         ("state", "Net()"),
+        ("state", f"{WRAP}\nnet = net.module\nnet = net.to(device)"),
         ("state", f"torch.compile({WRAP})"),
         ("model.state_dict()", WRAP),
         ("epoch", WRAP),

@@ -51,6 +51,30 @@ def test_found_and_repaired(before: str, after: str) -> None:
     assert found("DF913", repaired) == []
 
 
+ANEW = """
+import torch
+from torch.utils.data import DataLoader
+
+loader = DataLoader(data, batch_size=8, shuffle=True)
+for step in range(300):
+    try:
+        x, y = {batch}
+    except Exception:
+        batches = {again}
+        x, y = {batch}
+    loss(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+def test_an_iterator_that_begins_where_it_is_missing_is_asked_alike() -> None:
+    text = ANEW.format(batch="batches.next()", again="iter(loader)")
+    repaired = fixed("DF913", text)
+    assert repaired == ANEW.format(batch="next(batches)", again="iter(loader)").lstrip("\n")
+    kind = ANEW.format(batch="batches.next()", again="Prefetcher(loader)")
+    assert found("DF913", kind) == []
+
+
 @pytest.mark.parametrize("batch", ["next(batches)", "batches.next()", "batches.__next__()"])
 def test_the_loader_of_such_a_loop_is_known(batch: str) -> None:
     program = Program(module(SCRIPT.format(batches="iter(loader)", batch=batch)))

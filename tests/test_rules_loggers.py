@@ -11,6 +11,7 @@ from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
 import argparse
+import tensorboard_logger as board
 import torch
 import wandb
 from torch.utils.tensorboard import SummaryWriter
@@ -52,6 +53,7 @@ NOOP = [
      "writer = None\n    if args.node_rank % args.gpus == 0:\n        writer = SummaryWriter()",
      WRITTEN),
     ("another library's init", "torch.nn.init(1)", "pass"),
+    ("a Logger of another kind", "writer = metrics.Logger(args.logs)", WRITTEN),
 ]  # fmt: skip
 
 
@@ -72,6 +74,8 @@ FIX = [
      f"SummaryWriter(None if {ELSE} tempfile.mkdtemp(), comment='x')"),
     ("SummaryWriter(args.a if args.b else 'c')",
      f"SummaryWriter((args.a if args.b else 'c') if {ELSE} tempfile.mkdtemp())"),
+    ("board.Logger(logdir=args.logs, flush_secs=2)",
+     f"board.Logger(logdir=args.logs if {ELSE} tempfile.mkdtemp(), flush_secs=2)"),
     ("wandb.init()", f"wandb.init(mode=None if {ELSE} 'disabled')"),
     ("wandb.init(project='p')", f"wandb.init(project='p', mode=None if {ELSE} 'disabled')"),
     ("wandb.init(mode=args.mode, project='p')",
@@ -82,6 +86,7 @@ FIX = [
 @pytest.mark.parametrize(("made", "patched"), FIX)
 def test_rank_0_logs_for_all(made: str, patched: str) -> None:
     written = "writer.log({'step': step})" if "wandb" in made else WRITTEN
+    written = written.replace("add_scalar", "log_value") if "board" in made else written
     new = fixed("DF609", script(f"writer = {made}", written))
     assert f"    writer = {patched}\n" in new
     assert found("DF609", new) == []

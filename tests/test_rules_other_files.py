@@ -20,7 +20,8 @@ import numpy
 import scipy.io
 import soundfile
 import torch
-from torch.utils.data import DataLoader
+from PIL import Image
+from torch.utils.data import DataLoader, DistributedSampler
 
 def score(model):
     return numpy.zeros(2)
@@ -48,6 +49,7 @@ def script(line: str, then: str = "pass") -> str:
         'shutil.copy2("last.pt", "best.pt")',
         'cv2.imwrite("worst.png", frame)',
         'imageio.imsave("worst.png", frame)',
+        'Image.fromarray(frame).convert("L").save("worst.png")',
         'soundfile.write("sample.wav", frame, 22050)',
         'scipy.io.wavfile.write("sample.wav", 22050, frame)',
         'frame.to_csv("scores.csv")',
@@ -153,6 +155,41 @@ def test_ranks_wait_for_a_file_of_one_function_that_another_reads(read: str, wai
     assert told == ["rank 0 may still be writing it when another rank reads"] * waits
 
 
+KEPT = """\
+NAME = "all.mat"
+
+def extract(model):
+    if torch.distributed.get_rank() == 0:
+        scipy.io.savemat({written}, {{"features": model(1)}})
+
+def score():
+    {local}
+    return scipy.io.loadmat({read})
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "local", "read", "waits"),
+    [
+        ("NAME", "pass", "NAME", True),
+        ('"all.mat"', "pass", "NAME", True),
+        ("NAME", "pass", '"all.mat"', True),
+        ("NAME", "pass", '"other.mat"', False),
+        ("NAME", "NAME = choose()", "NAME", False),
+    ],
+)
+def test_ranks_wait_for_a_file_that_the_module_names(
+    written: str, local: str, read: str, waits: bool
+) -> None:
+    text = script("extract(model)", "print(score())").replace(
+        "def score(model):\n    return numpy.zeros(2)\n\n",
+        KEPT.format(written=written, local=local, read=read),
+    )
+    told = [each.because for each in found("DF604", text)]
+    assert told == ["rank 0 may still be writing it when another rank reads"] * waits
+
+
 FEATURES = """\
 import numpy
 import scipy.io
@@ -239,12 +276,22 @@ def test_what_joins_the_parts_of_a_path_tells_no_file() -> None:
         'shutil.rmtree("old", ignore_errors=True)',
         'if torch.distributed.get_rank() == 0: os.remove("old.pt")',
         'torch.save(model, "last.pt")',  # DF601's
+        'frame.save("worst.png")',  # of whatever it is
         'logging.FileHandler("log.txt")',  # DF602's
         "frame.to_csv(io.StringIO())",
     ],
 )
 def test_a_file_of_each_rank_or_of_another_rule_is_left_alone(line: str) -> None:
     assert found("DF607", script(line)) == []
+
+
+@pytest.mark.parametrize(("sampler", "told"), [("DistributedSampler(test)", 0), ("None", 1)])
+def test_a_file_called_after_an_example_of_a_rank_s_own_share_is_its_own(
+    sampler: str, told: int
+) -> None:
+    show = "for shot, name in zip(shots, names): cv2.imwrite(name, shot)"
+    line = f"for shots, names in DataLoader(test, sampler={sampler}):\n            {show}"
+    assert len(found("DF607", script(line))) == told
 
 
 def test_a_removal_that_may_fail_is_left_alone() -> None:

@@ -40,6 +40,8 @@ def of_batches(loss: str) -> str:
 
 
 SUM = 'loss = F.mse_loss(model(x), y, reduction="sum")'
+AVERAGING = "average_gradients(optimizer)"
+AVERAGED = "def same_weights(optimizer): ...\ndef average_gradients(optimizer): ..."
 SUMS = {
     "of a function": script(SUM),
     "of a class": script(
@@ -60,6 +62,11 @@ SUMS = {
         "loss = total(model(x), y)",
         "def total(a, b):\n    one = (a - b).sum()\n    return one + 0.1 * a.abs().sum()",
     ),
+    "of a class that a function gets": script(
+        "loss = step(model, loss_of, x, y)",
+        "loss_of = torch.nn.MSELoss(size_average=False)\nloss_of = loss_of.cuda()\n"
+        "def step(model, kind, x, y):\n    return kind(model(x), y)",
+    ),
     "of a class, made above a function": script(
         "loss = total(model(x), y)",
         "kind = torch.nn.MSELoss(size_average=False)\n"
@@ -72,6 +79,9 @@ SUMS = {
     "of sums": script("loss = sum([(model(x) - y).abs().sum(), model(x).sum()])"),
     "of a stack of sums": script("loss = torch.stack([each.sum() for each in model(x)]).sum()"),
     "in the call": script("pass", back="(model(x) - y).abs().sum().backward()"),
+    "whose gradients are averaged by hand": script(SUM, AVERAGED, f"loss.backward(); {AVERAGING}")
+    .replace("torch.nn.DataParallel(torch.nn.Linear(2, 2))", "torch.nn.Linear(2, 2)")
+    .replace("for x", "same_weights(optimizer)\nfor x"),
 }
 
 
@@ -152,10 +162,17 @@ SILENT = {
         "loss = total(torch.nn.L1Loss(), model(x), y)",
         "kind = torch.nn.MSELoss(reduction='sum')\ndef total(kind, a, b):\n    return kind(a, b)",
     ),
+    "a class that a function gets of some callers": script(
+        "loss = total(model(x), y, torch.nn.L1Loss(reduction='sum')) + total(model(x), y)",
+        "def total(a, b, kind=None):\n    return kind(a, b)",
+    ),
     "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
     "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),
     "a reduction of an option": script("loss = F.mse_loss(model(x), y, reduction=args.reduction)"),
+    "a mean over ranks of the author's own": script(
+        SUM, "def average_gradients(model): ...", "loss.backward(); average_gradients(model)"
+    ).replace("torch.nn.DataParallel(", "("),
     "ranks from the start": script(SUM).replace(
         "DataParallel(", "parallel.DistributedDataParallel("
     ),

@@ -31,6 +31,8 @@ NOOP = [
         training("model = model.module if hasattr(model, 'module') else model")),
     ("both wrappers are asked for",
         training("isinstance(model, (DataParallel, DistributedDataParallel))")),
+    ("something else where there is one card", training(
+        "if args.n_gpu <= 1:\n        show(args)\n    else:\n        show(model.module)")),
     ("taken out, then used", training("model = model.module\n    model.generate(x)")),
     ("asked of the wrapper only where there is none",
         training("if not hasattr(model, 'module'):\n        model.save_pretrained(x)")),
@@ -67,6 +69,9 @@ NOOP = [
     ("another function's model", training("pass") + "def test(model):\n    model.generate(x)\n"),
     ("saved with the wrapper's keys, loaded with them", training(
         "torch.save(model.state_dict(), p)\n    model.load_state_dict(torch.load(p))")),
+    ("saved with the wrapper's keys by a function that gets it", training(
+        "model.load_state_dict(torch.load(p))\n    keep(model, p)")
+        + "def keep(net, path):\n    torch.save({'net': net.state_dict()}, path)\n"),
     ("a model that has a module of its own", training("m = model.module if args.n_gpu > 1 else m")
         + "class Model:\n    def __init__(self):\n        self.module = x\n"),
 ]  # fmt: skip
@@ -86,6 +91,10 @@ FIX = [
         "torch.nn.parallel.DistributedDataParallel))"),
     ("a count of cards is no wrapper", "m = model.module if args.n_gpu > 1 else model",
         "m = model.module if hasattr(model, 'module') else model"),
+    ("one card is no lack of a wrapper",
+        "torch.save(model.state_dict() if args.n_gpu <= 1 else model.module.state_dict(), path)",
+        "torch.save(model.state_dict() if not hasattr(model, 'module')"
+        " else model.module.state_dict(), path)"),
     ("generate", "text = model.generate(batch)",
         "text = getattr(model, 'module', model).generate(batch)"),
     ("a configuration", "print(model.config.hidden_size)",
@@ -115,6 +124,12 @@ def test_an_assertion_of_data_parallel_and_what_a_callee_asks_under_the_same_ans
     step = "def step(args, model):\n    if args.whole:\n        model.clip_grad_norm_(1.0)\n"
     text = step + training("step(args, model)").replace("args.local_rank != -1", "args.whole")
     assert found("DF305", text)
+
+
+def test_a_function_that_saves_may_get_the_module() -> None:
+    keep = "def keep(net, path):\n    torch.save(net.state_dict(), path)\n"
+    text = training("model.load_state_dict(torch.load(p))\n    keep(model.module, p)") + keep
+    assert "getattr(model, 'module', model).load_state_dict(" in fixed("DF305", text)
 
 
 def test_a_wrapper_of_another_name_is_one() -> None:

@@ -53,7 +53,7 @@ def weights_of_mean(module: Module, call: ast.Call) -> ast.expr | None:
         return None
     place = PLACES[module.last_name(call.func)]
     old = argument(call, place + 1, "size_average")
-    reduction = asked_for(module, call)
+    reduction = asked_for(call)
     if old is not None and keyword(call, "reduction") is None:
         is_mean = module.text(old) != "False" and keyword(call, "reduce") is None
         reduction = Reduction.MEAN if is_mean else Reduction.UNKNOWN

@@ -23,7 +23,7 @@ from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
 from .names import answered_once
 from .objects import ClassOf
 from .passed_arguments import argument_for_parameter, default_value
-from .path_text import options_in, parts_left, text_of_path
+from .path_text import bound_at_top, options_in, parts_left, text_of_path
 from .program import Program
 from .rank_reach import RANKS, Role, roles_reaching, values_by_role
 
@@ -169,7 +169,10 @@ def path_key(program: Program, module: Module, reached: Reached, call: ast.Call)
         for node in options_in(program, where, path)
         for name in everywhere(node.value, ast.Name)
     }
-    is_alike = all(name in names or name.id in where.aliases for name in everywhere(path, ast.Name))
+    is_alike = all(
+        name in names or name.id in where.aliases or bound_at_top(where, name) is not None
+        for name in everywhere(path, ast.Name)
+    )
     return text_of_path(program, where, path) if is_alike else ""
 
 

@@ -153,6 +153,9 @@ def file_uses(module: Module) -> Iterator[FileUse]:
             yield FileUse(_open_mode(call, 1), call, argument(call, 0, "file"))
         elif isinstance(call.func, ast.Attribute) and module.dotted(call.func) != "PIL.Image.open":
             yield FileUse(_open_mode(call, 0), call, call.func.value)  # Path(…).open("w")
+    for call in module.calls_to("save"):
+        if saves_picture(module, call):
+            yield FileUse("write", call, argument(call, 0, "fp"))
     for what, (functions, methods) in BY_NAME.items():
         lasts = {name.rpartition(".")[2]: name for name in functions}
         for call in module.calls_to(*lasts, *methods):
@@ -170,6 +173,25 @@ def file_uses(module: Module) -> Iterator[FileUse]:
             if path is not None:
                 path = folder_of(module, _opened(module, path))
             yield FileUse(what, call, path)
+
+
+def saves_picture(module: Module, call: ast.Call) -> bool:
+    """``picture.save(path)``, of a picture that Pillow, or torchvision with it, has made."""
+    func = call.func
+    return isinstance(func, ast.Attribute) and any(
+        isinstance(value, ast.Call) and is_picture(module, value)
+        for value in (func.value, *module.alternatives(func.value, func.value))
+    )
+
+
+def is_picture(module: Module, made: ast.expr) -> bool:
+    """``Image.fromarray(array)``, also with methods behind it: ``.convert("RGB").resize(size)``."""
+    while isinstance(made, ast.Call):
+        name = module.dotted(made.func)
+        if name.startswith("PIL.Image.") or name.endswith(("to_pil_image", "ToPILImage")):
+            return True
+        made = made.func.value if isinstance(made.func, ast.Attribute) else made.func
+    return False
 
 
 def _opened(module: Module, path: ast.expr) -> ast.expr:

@@ -29,7 +29,7 @@ ABOUT_TRAINING = (
     r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
     r"|def forward\("  # which may sum a loss over the batch
     r"|\]\.view\(-1\)"  # of hits that are sliced
-    r"|\bdata_?loader\b"  # which it may hand on
+    r"|loader\b"  # which it may go over, or hand on
     r"|CUDA_VISIBLE_DEVICES|\bset_device\(|torch\.device\(|['\"]cuda:"  # which card it chooses
     r"|torch\.optim\b|\boptim\."  # what steps the model
     r"|random\.(?:choice|shuffle|sample|permutation|rand)|\brandperm\("  # what is drawn of the data

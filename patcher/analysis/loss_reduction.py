@@ -23,9 +23,11 @@ from ..source.tree import (
 )
 from .flag_roles import options_in
 from .model_results import forward_of, unpacked_result
+from .passed_arguments import argument_for_parameter
 from .program import Program
 
 MAX_DEPTH = 16
+MAX_MAKERS = 4  # names through which a loss is followed
 LOSS = re.compile(r"loss|nll|criterion|cost|elbo", re.IGNORECASE)
 FUNCTIONS_OF_LOSS = frozenset(
     [
@@ -196,9 +198,9 @@ def of_call(
         assert isinstance(call.func, ast.Attribute)
         return reduction_of(program, module, call.func.value, accumulation, depth + 1)
     if name in FUNCTIONS_OF_LOSS:
-        return asked_for(module, call)
+        return asked_for(call)
     if isinstance(call.func, ast.Name):
-        made = module.alternatives(call.func, call) or of_the_module(module, call.func)
+        made = makers_of(program, module, call.func)
     elif isinstance(call.func, ast.Attribute):
         made = module.attribute_values.get(call.func.attr, [])
     else:
@@ -210,7 +212,7 @@ def of_call(
         if isinstance(each, ast.Call) and module.last_name(each.func) in CLASSES_OF_LOSS
     ]
     if classes and len(classes) == len(made):
-        return together([asked_for(module, each) for each in classes])
+        return together([asked_for(each) for each in classes])
     return of_results(program, module, call, depth, None)
 
 
@@ -293,6 +295,44 @@ def added_terms(module: Module, call: ast.Call, summed: ast.expr) -> list[ast.ex
     return [] if module.dotted(call.func) == "sum" else None
 
 
+def makers_of(program: Program, module: Module, name: ast.Name, depth: int = 0) -> list[ast.expr]:
+    """What may have made the loss of a name, in its function or in those that pass it on.
+
+    One that its name moves, ``criterion = criterion.cuda()``, is what it was. None where a part is
+    not seen.
+    """
+    makers: list[ast.expr] = []
+    for where, value in values_passed(program, module, name):
+        made = value
+        while isinstance(made, ast.Call) and isinstance(made.func, ast.Attribute):
+            if made.func.attr not in SAME_VALUE:
+                break
+            made = made.func.value
+        found = [made] if made is not None and not isinstance(made, ast.Name) else []
+        if isinstance(made, ast.Name) and depth < MAX_MAKERS:
+            found = makers_of(program, where, made, depth + 1)
+        if not found:
+            return []
+        makers += found
+    return makers
+
+
+def values_passed(
+    program: Program, module: Module, name: ast.Name
+) -> list[tuple[Module, ast.expr | None]]:
+    """What a name is bound to, or what all callers pass for it; None for what one does not."""
+    function = module.function(name)
+    values = module.alternatives(name, name) or of_the_module(module, name)
+    if values or function is None or name.id not in parameters(function):
+        return [(module, value) for value in values]
+    if (function, name.id) in module.stores:
+        return []
+    return [
+        (where, argument_for_parameter(module, function, caller, name.id))
+        for where, caller in program.callers(function)
+    ]
+
+
 def of_the_module(module: Module, name: ast.Name) -> list[ast.expr]:
     """The one value of a name of the module, read in a function that does not bind it."""
     function = module.function(name)
@@ -347,7 +387,7 @@ def may_be_one_number(module: Module, node: ast.expr, name: str = "", depth: int
     return False
 
 
-def asked_for(module: Module, call: ast.Call) -> Reduction:
+def asked_for(call: ast.Call) -> Reduction:
     """The reduction that a loss of torch is asked for; it is a mean where nothing is said."""
     word = keyword(call, "reduction")
     if word is not None:
@@ -356,7 +396,8 @@ def asked_for(module: Module, call: ast.Call) -> Reduction:
     old = keyword(call, "size_average") or keyword(call, "reduce")
     if old is None:
         return Reduction.MEAN
-    is_sum = old.arg == "size_average" and module.text(old.value) == "False"
+    is_false = isinstance(old.value, ast.Constant) and old.value.value is False
+    is_sum = is_false and old.arg == "size_average"
     return Reduction.SUM if is_sum else Reduction.UNKNOWN
 
 

@@ -6,7 +6,7 @@ import ast
 import re
 
 from ..source.module import Module
-from ..source.tree import everywhere
+from ..source.tree import FUNCTIONS, everywhere, parameters
 from .program import Program
 
 SAME = ("str", "Path", "fspath")  # calls that answer the path which they are passed
@@ -41,10 +41,21 @@ def text_of_path(program: Program, module: Module, path: ast.expr, names: int = 
             return text_of_path(program, module, part, names)
         case ast.Name() if names and is_put_together(values := module.alternatives(path, path)):
             return text_of_path(program, module, values[0], names - 1)
+        case ast.Name() if names and (above := bound_at_top(module, path)) is not None:
+            return text_of_path(program, module, above, names - 1)
     text = module.text(path)
     for node in options_in(program, module, path):
         text = text.replace(module.text(node), f"<{node.attr}>")
     return f"{{{' '.join(text.split())}}}"
+
+
+def bound_at_top(module: Module, name: ast.Name) -> ast.expr | None:
+    """What a name of a function is bound to, at module level and once for the whole program."""
+    functions = [up for up in module.ancestors(name) if isinstance(up, FUNCTIONS)]
+    for function in functions:
+        if (function, name.id) in module.stores or name.id in parameters(function):
+            return None
+    return module.single_assignment(None, name.id) if functions else None
 
 
 def is_put_together(values: list[ast.expr]) -> bool:

@@ -72,10 +72,9 @@ def _reaches_of(module: Module, test: ast.If | ast.IfExp | ast.While) -> Iterato
     for branch, outcome in ((test.body, True), (test.orelse, False)):
         nodes = branch if isinstance(branch, list) else [branch]
         if nodes:
-            accepted = _values_that_may_take(outcome)
             yield (
                 *_extent(nodes),
-                frozenset(r for r, result in results.items() if result in accepted),
+                frozenset(r for r, result in results.items() if _may_take(result, outcome)),
             )
     if isinstance(test, ast.If) and (always_exits(test.body) or always_exits(test.orelse)):
         roles = frozenset(
@@ -93,9 +92,9 @@ def _extent(nodes: Sequence[ast.AST]) -> tuple[int, int]:
     return number_of(nodes[0]), table.ends[last]
 
 
-def _values_that_may_take(outcome: bool) -> list[Any]:
-    """Values of a test with which its body (or, for False, its ``else``) may run."""
-    return [UNKNOWN, *([True, 1] if outcome else [False, 0, None])]
+def _may_take(value: Any, outcome: bool) -> bool:
+    """Whether a test of this value may run its body, or, for False, its ``else``."""
+    return value is UNKNOWN or bool(value) is outcome
 
 
 def roles_reaching(program: Program, module: Module, node: ast.AST) -> frozenset[Role]:
@@ -227,8 +226,9 @@ def rank_gates(module: Module, node: ast.AST) -> list[ast.If]:
         if isinstance(parent, Function):
             break
         if isinstance(parent, ast.If) and child is not parent.test:
-            accepted = _values_that_may_take(any(item is child for item in parent.body))
-            passing = {r for r in ROLES if value_for_role(module, parent.test, r) in accepted}
+            outcome = any(item is child for item in parent.body)
+            values = {role: value_for_role(module, parent.test, role) for role in ROLES}
+            passing = {role for role, value in values.items() if _may_take(value, outcome)}
             if passing and not passing >= RANKS:
                 gating.append(parent)
         child = parent

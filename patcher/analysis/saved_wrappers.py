@@ -12,6 +12,7 @@ from .passed_arguments import argument_for_parameter
 from .program import Program
 
 SAVERS = ("save", "save_on_main", "dump")
+MOVES = ("cuda", "to", "train", "eval")  # methods that return their object
 MAX_DEPTH = 3
 
 
@@ -42,10 +43,14 @@ def saved_values(module: Module, saved: ast.expr | None) -> Iterator[ast.expr]:
 def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0) -> bool:
     """Whether a name was bound to a wrapper last, here, at module level or by all callers."""
     function = module.function(name)
-    own = [s for s in module.stores.get((function, name.id), ()) if precedes(s, name)]
+    own = [
+        store
+        for store in module.stores.get((function, name.id), ())
+        if precedes(store, name) and module.parents[store] is not module.statement(name)
+    ]
     if own or function is None:
         last = [each for each in own if each is own[-1] or exclusive(each, own[-1])]
-        return any(binds_wrapper(module, each) for each in last)
+        return any(keeps_wrapper(program, module, each, depth) for each in last)
     if name.id in parameters(function):
         passed = [
             (where, argument_for_parameter(module, function, call, name.id))
@@ -60,13 +65,22 @@ def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0)
             )
         )
     stores = module.stores.get((None, name.id), [])
-    return bool(stores) and binds_wrapper(module, stores[-1])
+    return bool(stores) and keeps_wrapper(program, module, stores[-1], depth)
 
 
-def binds_wrapper(module: Module, name: ast.AST) -> bool:
-    """Whether an assignment binds a name to a wrapper."""
-    stmt = module.parents[name]
-    return isinstance(stmt, ast.Assign) and is_wrap(module, stmt.value)
+def keeps_wrapper(program: Program, module: Module, store: ast.AST, depth: int) -> bool:
+    """Whether an assignment binds a name to a wrapper, or moves one: ``net = net.cuda()``."""
+    stmt = module.parents[store]
+    value = stmt.value if isinstance(stmt, ast.Assign) else None
+    if value is None or is_wrap(module, value):
+        return value is not None
+    func = value.func if isinstance(value, ast.Call) else None
+    owner = func.value if isinstance(func, ast.Attribute) and func.attr in MOVES else None
+    return (
+        isinstance(owner, ast.Name)
+        and depth < MAX_DEPTH
+        and is_wrapped(program, module, owner, depth + 1)
+    )
 
 
 def is_wrap(module: Module, value: ast.expr) -> bool:
@@ -74,7 +88,7 @@ def is_wrap(module: Module, value: ast.expr) -> bool:
     while isinstance(value, ast.Call):
         if module.last_name(value.func) == "DistributedDataParallel":
             return True
-        if not (isinstance(value.func, ast.Attribute) and value.func.attr in ("cuda", "to")):
+        if not (isinstance(value.func, ast.Attribute) and value.func.attr in MOVES):
             return False
         value = value.func.value
     return False

@@ -9,7 +9,16 @@ from functools import cached_property
 
 from ...record import record
 from ..source.module import Module
-from ..source.tree import Function, argument, below, bound_names, everywhere, is_inside, within
+from ..source.tree import (
+    Function,
+    argument,
+    below,
+    bound_names,
+    everywhere,
+    is_inside,
+    precedes,
+    within,
+)
 from .call_graph import CallGraph
 from .conditions import plain_test
 from .frameworks import OPTIMIZERS
@@ -286,6 +295,11 @@ def _train_loop(
         test, modulo, in_else = None, None, False  # what its losses are divided by is elsewhere
     outer = loop_around(module, loop)
     loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
+    repeats = loader is None and isinstance(loop, ast.For) and is_over_numbers(module, loop)
+    if repeats and isinstance(outer, ast.For):
+        loader = loader_of(graph, module, outer)
+        if loader is not None:  # several steps on each of its batches
+            outer = loop_around(module, outer)
     drawn = [*zipped_loaders(graph, module, loop), *next_loaders(graph, module, loop.body)]
     if loader is None and drawn:
         loader = drawn[0][1]
@@ -331,7 +345,7 @@ def drawn_beside(
     """The other loaders of which steps take a batch to train with, and not only to look at.
 
     One that is taken under a test, such as of an option, is trained with if a loss gets something
-    of it.
+    of it: not behind the last loss, under names that the next step gives to its own batch.
     """
     seen = {each.call for each in (loader, *loader.others)} if loader else set()
     losses = set().union(*map(names_in, backwards))
@@ -344,8 +358,26 @@ def drawn_beside(
             batch = bound_names(module.statement(call))
             if not spread(module, loop.body, batch).names & losses:
                 continue
+            if all(is_taken_behind(module, loop, inside[-1], name, backwards) for name in batch):
+                continue
         seen.add(other.call)
         yield other
+
+
+def is_taken_behind(
+    module: Module, loop: ast.For | ast.While, block: ast.AST, name: str, backwards: list[ast.Call]
+) -> bool:
+    """Whether a block binds a name behind the losses of a step, which does itself ahead of them."""
+    behind = all(is_inside(call, loop) and precedes(call, block) for call in backwards)
+    return behind and any(
+        is_inside(store, loop)
+        and all(precedes(store, call) for call in backwards)
+        and not any(
+            isinstance(up, ast.If | ast.For | ast.While) and up is not loop and is_inside(up, loop)
+            for up in module.ancestors(store)
+        )
+        for store in module.stores.get((module.function(loop), name), ())
+    )
 
 
 def _step_number(module: Module, loop: ast.For | ast.While) -> tuple[str, int]:

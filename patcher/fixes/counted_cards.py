@@ -10,7 +10,7 @@ from ..analysis.names import answered_once
 from ..analysis.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..source.module import Module
-from ..source.tree import Function, argument, is_inside, precedes, within
+from ..source.tree import Function, argument, everywhere, is_inside, precedes, within
 from .statements import main_guard
 
 IN_GROUP = "torch.distributed.is_initialized()"
@@ -41,15 +41,38 @@ def counts_of_cards(program: Program, module: Module) -> list[ast.Assign]:
 
 
 def is_device_count(program: Program, module: Module, stmt: ast.Assign) -> bool:
-    """``n_gpu = torch.cuda.device_count()``, or the length of the list that DataParallel takes."""
+    """``n_gpu = torch.cuda.device_count()``, or the length of the list that DataParallel takes.
+
+    Or what that list counts up to, ``DataParallel(model, list(range(n_gpu)))``, and more than that.
+    """
     if not isinstance(stmt.value, ast.Call):
         return False
     if module.dotted(stmt.value.func) == "torch.cuda.device_count":
         return True
-    return module.dotted(stmt.value.func) == "len" and any(
-        module.text(cards) == module.text(stmt.value.args[0])
+    lists = [
+        cards
         for where, wrap in program.calls_to("DataParallel")
         if where is module and (cards := argument(wrap, 1, "device_ids")) is not None
+    ]
+    if module.dotted(stmt.value.func) == "len":
+        return any(module.text(cards) == module.text(stmt.value.args[0]) for cards in lists)
+    counted = [part for cards in lists for part in everywhere(cards, ast.Name)]
+    targets = {target.id for target in stmt.targets if isinstance(target, ast.Name)}
+    return any(
+        is_range_up_to(module, name)
+        and name.id in targets
+        and any(
+            use.id == name.id and isinstance(use.ctx, ast.Load) and use not in counted
+            for use in module.nodes(ast.Name)
+        )
+        for name in counted
+    )
+
+
+def is_range_up_to(module: Module, name: ast.Name) -> bool:
+    call = module.parents[name]
+    return (
+        isinstance(call, ast.Call) and module.dotted(call.func) == "range" and call.args == [name]
     )
 
 

@@ -67,7 +67,7 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     """Edits behind the arguments, or where the program starts; "cuda" is then this rank's card."""
     script = program.script
     timeout, needed = one_hour(script)
-    code = with_free_name(script, SET_UP_FROM_ENVIRONMENT).format(timeout=timeout)
+    code = whole = with_free_name(script, SET_UP_FROM_ENVIRONMENT).format(timeout=timeout)
     start: tuple[Edit, ...] = ()
     for module, parse, args in program.parse_sites:
         if module is script and not start:
@@ -81,6 +81,9 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         start = (Insert(guard, code, "first"),)
     if not start and (first := first_step(script)) is not None:
         start = (Insert(first, code),)
+    early = first_on_card(script)
+    if start and early is not None and runs_behind(script, start[0], early) and code == whole:
+        start = (Insert(early, code),)
     if not start or any(names_cards_otherwise(program, each) for each in program.modules[1:]):
         return ()
     cards = cards_by_number(program, script)
@@ -88,6 +91,29 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         return ()
     counted = [edit for _, edits in one_card_each(program, script) for edit in edits]
     return (*start, *counted, *cards, Import("os"), Import("torch"), needed)
+
+
+def first_on_card(module: Module) -> ast.stmt | None:
+    """What first moves anything to a card at module level: to that of LOCAL_RANK, or card 0."""
+    for stmt in module.tree.body:
+        if stmt is not main_guard(module) and not isinstance(stmt, PREPARES):
+            for call in within(stmt, ast.Call):
+                func = call.func
+                if isinstance(func, ast.Attribute) and func.attr == "cuda" and not call.args:
+                    return stmt
+    return None
+
+
+def runs_behind(module: Module, edit: Edit, stmt: ast.stmt) -> bool:
+    """Whether an inserted start runs behind a statement at module level: from the main guard on."""
+    anchor = edit.anchor if isinstance(edit, Insert) else None
+    if anchor is None:
+        return False
+    guard = main_guard(module)
+    is_late = module.function(anchor) is not None or (
+        guard is not None and (anchor is guard or is_inside(anchor, guard))
+    )
+    return is_late or position(anchor) > position(stmt)
 
 
 def counts_cards_by_option(program: Program) -> bool:

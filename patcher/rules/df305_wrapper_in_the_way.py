@@ -241,23 +241,33 @@ def n_gpu_tests(module: Module) -> Iterator[Finding]:
         test = choice.test
         if not isinstance(test, ast.Compare) or test not in counting:
             continue
-        if any(value_for_role(module, test, role) is not False for role in RANKS):
+        answers = {value_for_role(module, test, role) for role in RANKS}
+        if answers not in ({True}, {False}):
             continue
-        body = choice.body if isinstance(choice.body, list) else [choice.body]
+        (holds,) = answers
+        never = choice.orelse if holds else choice.body  # where no rank comes to
         models = {
             use.value.id
-            for part in body
+            for part in (never if isinstance(never, list) else [never])
             for use in everywhere(part, ast.Attribute)
             if use.attr == "module" and isinstance(use.value, ast.Name)
         }
-        if len(models) == 1:
+        if len(models) == 1 and (not holds or names_in_part(choice.body, models)):
             (model,) = models
-            yield Finding(
-                module,
-                test,
-                f"{model}.module is used only where {module.text(test)}",
-                (Rewrite(test, f"hasattr({model}, 'module')"),),
-            )
+            asks = f"hasattr({model}, 'module')"
+            unless = "unless" if holds else "where"
+            because = f"{model}.module is used only {unless} {module.text(test)}"
+            rewrite = Rewrite(test, f"not {asks}" if holds else asks)
+            yield Finding(module, test, because, (rewrite,))
+
+
+def names_in_part(part: ast.expr | list[ast.stmt], names: set[str]) -> bool:
+    """Whether one side of a choice mentions a name."""
+    return any(
+        name.id in names
+        for each in (part if isinstance(part, list) else [part])
+        for name in everywhere(each, ast.Name)
+    )
 
 
 def tests_of_the_wrapper(module: Module) -> Iterator[Finding]:

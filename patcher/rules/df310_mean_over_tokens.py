@@ -134,7 +134,7 @@ def filtered_labels(module: Module, call: ast.Call) -> tuple[ast.expr, str] | No
     weight = argument(loss, place, "weight")
     if weight is not None and module.text(weight) != "None":
         return None
-    if asked_for(module, loss) is not Reduction.MEAN:
+    if asked_for(loss) is not Reduction.MEAN:
         return None
     ignored = keyword(loss, "ignore_index")
     if ignored is None and not is_masked(labels):

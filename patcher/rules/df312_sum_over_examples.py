@@ -21,6 +21,7 @@ from ..analysis.train_loops import TrainLoop, backward_calls
 from ..analysis.wrapping import SHARED, takes_steps
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.averaged_by_hand import ALIKE
 
 CODE, SEVERITY, SAFETY = "DF312", Severity.DEGRADED, Safety.SAFE
 
@@ -29,7 +30,7 @@ TOLD = {Reduction.SUM: "a sum", Reduction.MIXED: "a sum and a mean, added"}
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.calls_to("DataParallel", SHARED):
+    if not program.calls_to("DataParallel", SHARED, ALIKE):
         return  # who wraps in DistributedDataParallel has chosen what the ranks' mean is to be
     for loop in program.train_loops:
         if takes_steps(loop) and program.is_live(loop.module, loop.steps):

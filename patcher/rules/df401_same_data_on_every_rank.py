@@ -9,6 +9,8 @@ Fix          DistributedSampler for a rank, RandomSampler for a lone process; fo
              deals itself, by shard_id, seeds of each rank or every world_size-th example, is left.
              A function that makes other loaders, too, deals those alone that train: by a parameter
              that tells, or by one that it gets.
+             A data set that is as long as its loader's steps, num_steps * batch_size, is made as
+             long as those of all ranks.
              Where no DataLoader makes the batches, but the loop itself, a generator or a list:
              ranks take turns (share_of_batches), equally often, and draw rank 0's random numbers
              ahead of what orders the examples (draw_alike). Sums over a rank's batches that are
@@ -23,6 +25,7 @@ Source       torch.utils.data.distributed.DistributedSampler
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...record import replace
@@ -50,6 +53,7 @@ from ..analysis.train_loops import TrainLoop
 from ..analysis.wrapping import never_steps
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.counted_cards import IN_GROUP
 from ..fixes.dataset_by_name import dataset_by_name
 from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
 from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
@@ -78,6 +82,7 @@ ABOUT_RANKS = (
     *("distributed", "rank", "world_size", "num_replicas", "num_shards", "is_distributed"),
     "use_ddp",
 )
+LENGTHS = re.compile(r"(max|num|n|total)_?(iters?|iterations|steps|samples)")
 DATASET_NAMES = ("train_dataset", "training_dataset", "train_dataset_to_deal")
 
 
@@ -103,6 +108,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for loader in every:
             if loader.call not in seen and samplers_of_ranks(program, loader):
                 yield from drawn_alike(program, loader)
+                yield from cut_short(program, loader)
             if loader.call not in seen and not is_for_lone_process(program, loader, every):
                 seen.add(loader.call)
                 for each in undealt(program, loader, told):
@@ -122,6 +128,36 @@ def drawn_alike(program: Program, loader: Loader) -> Iterator[Finding]:
         )
         severity = None if knew_no_ranks(program) else Severity.DEGRADED
         yield Finding(module, draw, because, severity=severity)
+
+
+def cut_short(program: Program, loader: Loader) -> Iterator[Finding]:
+    """The finding of a data set that is dealt, and is as long as one process takes steps.
+
+    ``Data(max_iters=args.num_steps * args.batch_size)``: ranks come to its end before their last.
+    """
+    module, made, size = loader.module, loader.dataset, loader.batch_size
+    if isinstance(made, ast.Name):
+        made = module.definition(made, made)
+    if not isinstance(made, ast.Call) or size is None or not knew_no_ranks(program):
+        return
+    for word in made.keywords:
+        if LENGTHS.fullmatch(word.arg or "") and is_product_with(word.value, size):
+            because = f"{word.arg} counts the examples of one process's steps"
+            ranks = f"torch.distributed.get_world_size() if {IN_GROUP} else 1"
+            edits = (Rewrite(word.value, f" * ({ranks})", after=True), Import("torch"))
+            yield Finding(module, word.value, because, edits)
+
+
+def is_product_with(node: ast.expr, factor: ast.expr) -> bool:
+    """Whether an expression is a product of names and options, one of them a certain one."""
+    match node:
+        case ast.BinOp(op=ast.Mult(), left=left, right=right):
+            parts = [left, right]
+            while isinstance(first := parts[0], ast.BinOp) and isinstance(first.op, ast.Mult):
+                parts[:1] = [first.left, first.right]
+            known = all(isinstance(part, ast.Name | ast.Attribute) for part in parts)
+            return known and any(same_code(part, factor) for part in parts)
+    return False
 
 
 def tells_library_of_ranks(program: Program) -> bool:

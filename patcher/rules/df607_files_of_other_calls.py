@@ -1,7 +1,8 @@
 """Every rank writes, copies or removes the same file.
 
 What         A statement that every rank reaches writes a file by other calls than open() and
-             torch.save: shutil.copyfile, to_csv, savefig, numpy.save, os.remove and their kin.
+             torch.save: shutil.copyfile, to_csv, savefig, numpy.save, os.remove and their kin, and
+             the save() of a picture of Pillow's.
 At run time  Ranks write over each other's bytes, copy a file that rank 0 is still writing, or fail
              because another one has removed it first.
 Example      shutil.copyfile("checkpoint.pth.tar", "model_best.pth.tar")
@@ -17,9 +18,12 @@ from collections.abc import Iterator
 
 from ..analysis.before_group import runs_before_group
 from ..analysis.certain_reach import surely_on_every_rank
+from ..analysis.dealing import deals
 from ..analysis.effects import Kind, Reached, direct_effects
-from ..analysis.file_effects import BUFFERS, PathKind, file_uses
+from ..analysis.file_effects import BUFFERS, PathKind, file_uses, saves_picture
 from ..analysis.file_locks import holds_file_lock
+from ..analysis.loaders import loader_of
+from ..analysis.name_flow import names_in, spread
 from ..analysis.path_text import text_of_path
 from ..analysis.program import Program
 from ..analysis.rank_reach import Role, roles_reaching
@@ -36,7 +40,7 @@ from ..fixes.written_by_one import (
     runs_in_save_pretrained,
 )
 from ..source.module import Module
-from ..source.tree import argument_values, precedes, same_code, within
+from ..source.tree import argument_values, bound_names, precedes, same_code, within
 
 CODE, SEVERITY, SAFETY = "DF607", Severity.DEGRADED, Safety.SAFE
 
@@ -76,7 +80,8 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
     if isinstance(path, ast.Call) and module.last_name(path.func) in BUFFERS:
         return False
     name = module.last_name(call.func)
-    if name in OTHER_RULES and module.dotted(call.func) != NUMPY_SAVE:
+    known = module.dotted(call.func) == NUMPY_SAVE or saves_picture(module, call)
+    if (name in OTHER_RULES and not known) or is_named_by_share(program, module, call, path):
         return False
     function = module.function(call)
     if function is not None and function.name in helper_names():
@@ -113,6 +118,17 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
             return Finding(module, call, f"{because}; ranks may pass it unequally often")
         edits = (Insert(stmt, STILL_READING), *edits)
     return Finding(module, call, because, edits)
+
+
+def is_named_by_share(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether a file is called after an example of what a loader deals to this rank alone."""
+    return any(
+        isinstance(loop, ast.For)
+        and names_in(path) & spread(module, [loop], bound_names(loop.target)).names
+        and (loader := loader_of(program, module, loop)) is not None
+        and deals(program, loader)
+        for loop in module.ancestors(call)
+    )
 
 
 def is_read_before(program: Program, module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool:

@@ -1,7 +1,7 @@
 """Every rank logs the run.
 
-What         A SummaryWriter that every rank makes and writes to, or a wandb.init that every rank
-             calls.
+What         A SummaryWriter, or a Logger of tensorboard_logger, that every rank makes and writes
+             to, or a wandb.init that every rank calls.
 At run time  N event files in one folder, which TensorBoard draws as one curve that jumps back and
              forth between the ranks' losses; N runs of Weights & Biases for one training.
 Example      writer = SummaryWriter(args.log_dir)
@@ -28,7 +28,11 @@ from ..source.tree import argument, everywhere, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF609", Severity.DEGRADED, Safety.SAFE
 
-WRITES = ("add_scalar", "add_scalars", "add_image", "add_images", "add_histogram", "add_text")
+WRITERS = ("tensorboard_logger.Logger", "tensorboard_logger.configure")  # beside SummaryWriter
+WRITES = (
+    *("add_scalar", "add_scalars", "add_image", "add_images", "add_histogram", "add_text"),
+    "log_value",
+)
 # What may be done with wandb and its run where it is disabled.
 WRITES_OF_WANDB = frozenset(
     (
@@ -46,8 +50,11 @@ def findings(program: Program) -> Iterator[Finding]:
     is_written_by_all = any(
         roles_reaching(program, module, call) >= RANKS for module, call in program.calls_to(*WRITES)
     )
-    for module, call in program.calls_to("SummaryWriter") if is_written_by_all else ():
-        if is_made_by_all(program, module, call):
+    made = program.calls_to("SummaryWriter", "Logger", "configure") if is_written_by_all else ()
+    for module, call in made:
+        name = module.dotted(call.func)
+        is_writer = name.endswith("SummaryWriter") or name in WRITERS
+        if is_writer and is_made_by_all(program, module, call):
             edits = to_temporary_folder(program, module, call)
             yield Finding(module, call, "every rank writes an event file of its own", edits)
     for module, call in program.calls_to("init"):

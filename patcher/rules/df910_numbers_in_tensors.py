@@ -69,7 +69,7 @@ def makes_loss(module: Module, call: ast.Call) -> bool:
     """Whether a call is of torch's losses, and not asked for one of each example, or so called."""
     name = module.last_name(call.func)
     if name in FUNCTIONS_OF_LOSS:
-        return asked_for(module, call) is not Reduction.UNKNOWN
+        return asked_for(call) is not Reduction.UNKNOWN
     return any(word in name.lower() for word in LOSS_WORDS)
 
 

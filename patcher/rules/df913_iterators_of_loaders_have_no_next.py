@@ -12,6 +12,7 @@ Source       https://github.com/pytorch/pytorch/pull/80131
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batch_origins import bound_value
 from ..analysis.loaders import trace_loader
 from ..analysis.program import Program
 from ..editing.edits import Rewrite
@@ -27,16 +28,23 @@ def findings(program: Program) -> Iterator[Finding]:
             if not isinstance(call.func, ast.Attribute) or call.args or call.keywords:
                 continue
             batches = call.func.value
-            if is_iter(module, batches) and trace_loader(program, module, batches):
+            if is_iter_of_loader(program, module, batches):
                 edit = Rewrite(call, f"next({module.text(batches)})")
                 yield Finding(module, call, "iterators of loaders have no next()", (edit,))
 
 
-def is_iter(module: Module, node: ast.expr) -> bool:
-    """Whether a value is ``iter(…)`` on every way to its use."""
-    values = module.alternatives(node, node) if isinstance(node, ast.Name) else [node]
+def is_iter_of_loader(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether a value is ``iter(loader)`` on every way to its use."""
+    values: list[ast.expr | None] = [node]
+    if isinstance(node, ast.Name):
+        stores = module.stores.get((module.function(node), node.id), ())
+        # Where nothing above binds it, a loop comes back to what does: try, and iter() in except.
+        values = [*module.alternatives(node, node)] or [bound_value(module, s) for s in stores]
     if isinstance(node, ast.Attribute):
-        values = module.attribute_values.get(node.attr, [])
+        values = [*module.attribute_values.get(node.attr, [])]
     return bool(values) and all(
-        isinstance(value, ast.Call) and module.dotted(value.func) == "iter" for value in values
+        isinstance(value, ast.Call)
+        and module.dotted(value.func) == "iter"
+        and trace_loader(program, module, value) is not None
+        for value in values
     )
