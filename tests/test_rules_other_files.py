@@ -327,3 +327,19 @@ def test_a_rank_is_known_by_the_launcher_before_the_group_is_made(tmp_path: Path
 def test_a_file_that_an_option_asks_for_is_written_by_rank_0() -> None:
     text = script("if config.get('dump', False):\n            shutil.copy2('last.pt', 'best.pt')")
     assert "if is_main_process():" in fixed("DF607", text)
+
+
+FIRST = "if not os.path.exists('images.tar'):\n    download('images.tar')\n    predict(model)\n"
+
+
+@pytest.mark.parametrize(("line", "count"), [("pass", 0), ("predict(model)", 1)])
+def test_a_function_that_is_also_called_elsewhere_is_not_fetched_in_turn(
+    line: str, count: int
+) -> None:
+    """Rank 0 fetches the file of the test first, and predicts there too."""
+    before = textwrap.indent(FIRST, "    ")
+    text = script(line).replace("    for epoch", f"{before}    for epoch")
+    text = text.replace(
+        "def main", 'def predict(model):\n    cv2.imwrite("worst.png", model)\n\ndef main'
+    )
+    assert len(found("DF607", text)) == count
