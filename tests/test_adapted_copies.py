@@ -1,4 +1,4 @@
-"""DF301: steps that train a copy of the model, of scripts with DataParallel."""
+"""DF301: gradients that DistributedDataParallel does not see, of scripts with DataParallel."""
 
 from __future__ import annotations
 
@@ -52,3 +52,25 @@ def test_the_model_itself_gets_the_wrapper(tmp_path: Path) -> None:
     path.write_text(SCRIPT.replace("{step}", "model(x).mean().backward()"))
     (change,) = patch(path).changes
     assert "DistributedDataParallel(" in change.text
+
+
+RETURNED = """\
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+        self.log_scale = torch.nn.Parameter(torch.zeros(2))
+    def forward(self, x):
+        return self.layer(x), self.log_scale
+
+"""
+
+
+def test_a_parameter_that_is_returned_is_averaged_by_hand(tmp_path: Path) -> None:
+    text = SCRIPT.replace("{step}", "y, s = model(x)\n        (y * s.exp()).mean().backward()")
+    text = text.replace("torch.nn.Linear(4, 2))\n", "Net())\n")
+    path = tmp_path / "train.py"
+    path.write_text(text.replace("data = ", RETURNED + "data = "))
+    (change,) = patch(path).changes
+    assert "DistributedDataParallel(" not in change.text
+    assert change.text.count("        average_gradients(optimizer)\n") == 1

@@ -55,6 +55,36 @@ WHOLE = [
             centres = encode(data)
         scores = features @ centres.t()
         """),
+    ("it becomes a layer's weight", """
+        def read(path):
+            found = torch.load(path)
+            return found
+        weights = read(path)["state_dict"]
+        model.embed.weight.data = weights[key]
+        """),
+    ("an average of weights, which a class of its own goes on with", """
+        class Average:
+            def step(self, net):
+                for name, weight in net.named_parameters():
+                    kept = 0.9 * self.kept[name].data
+                    self.kept[name].data = 0.1 * weight.data + kept
+            def load_state_dict(self, state):
+                self.kept = state
+        average = Average() if args.average else None
+        states = torch.load(path)
+        model.load_state_dict(states[0])
+        average.load_state_dict(states[1])
+        """),
+    ("an average that is moved in place", """
+        class Average:
+            def step(self, net):
+                for name, weight in net.named_parameters():
+                    self.kept[name].mul_(0.9).add_(weight.detach(), alpha=0.1)
+            def load_state_dict(self, state):
+                self.kept = state["kept"]
+        average = Average()
+        average.load_state_dict(torch.load(path))
+        """),
     ("its own method multiplies", "torch.load(path)['centres'].float().matmul(features)"),
 ]  # fmt: skip
 
@@ -65,6 +95,12 @@ STATES = [
     ("it is moved", "model = torch.load(path).to(device)\nmodel.eval()"),
     ("a tensor is moved", "centres = torch.load(path).to(device)\nfeatures @ centres.T"),
     ("a number is added", "state = torch.load(path)\nepoch = state['epoch'] + 1"),
+    ("a number is added to another", """
+        state = torch.load(path)
+        first = state['epoch']
+        last = first + args.epochs
+        """),
+    ("it is copied to a layer's weight", "model.w.data.copy_(torch.load(path)['weight'])"),
     ("data are read", "x, y = torch.load(path)\ndata = TensorDataset(x.float(), y)"),
     ("a function returns it", """
         def restore(path):

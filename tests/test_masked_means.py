@@ -26,6 +26,24 @@ PARTS = {
 WEIGHED = "loss = weighed_by_tokens(loss, mask.sum())"
 
 
+COUNTED = {
+    "mask": "mask = labels.ne(0)\n    count = mask.sum().item()",
+    "mean": "loss = losses.masked_select(mask).sum() / count",
+}
+THROUGH = """
+def performance(losses, labels):
+    loss = masked(losses, labels)
+    return loss, losses.argmax().eq(labels)
+def evaluate(model, data):
+    model.eval()
+    total = 0
+    with torch.no_grad():
+        for batch in DataLoader(data):
+            total += {scored}
+    return total
+model = torch"""
+
+
 def script(**parts: str) -> str:
     return SCRIPT.format(**{**PARTS, **parts})
 
@@ -35,6 +53,7 @@ def script(**parts: str) -> str:
     [
         {},
         {"mask": "mask = (labels > 0) & labels.ne(3)"},
+        COUNTED,
         {"mean": "loss = torch.sum(losses * mask) / (mask.sum())", "result": "return loss, mask"},
     ],
 )
@@ -67,3 +86,16 @@ def test_another_quotient_is_left_alone(parts: dict[str, str]) -> None:
 def test_what_ranks_may_not_all_call_is_reported(call: str) -> None:
     (finding,) = found("DF310", script(call=call))
     assert not finding.edits
+
+
+@pytest.mark.parametrize(
+    ("call", "scored", "count"),
+    [
+        ("loss, right = performance(losses, batch)", "masked(model(batch), batch)", 1),
+        ("loss = losses.mean()", "performance(model(batch), batch)[0]", 0),
+        ("loss = losses.mean() + evaluate(model, data)", "performance(model(batch), batch)[0]", 0),
+    ],
+)
+def test_a_function_between_the_step_and_the_mean(call: str, scored: str, count: int) -> None:
+    text = script(call=call).replace("\nmodel = torch", THROUGH.replace("{scored}", scored), 1)
+    assert len(found("DF310", text)) == count

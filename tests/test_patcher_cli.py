@@ -133,6 +133,16 @@ def test_that_one_process_trains_alone_is_told_where_nothing_else_is_to_do(scrip
     assert f"left alone: {script}:4:1: DF204 note: One process trains, on one" in result.stderr
 
 
+def test_a_script_whose_modules_cannot_be_read_is_not_called_right(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text("def train(loss):\n    loss.backward()\n    print loss\n")
+    script = tmp_path / "run.py"
+    script.write_text("import torch\nfrom model import train\ntrain(torch.ones(1))\n")
+    result = run("patch", "--diff", script)
+    assert f"{script}: nothing found in what could be read; not read: model.py" in result.stderr
+    (tmp_path / "model.py").write_text("def train(loss):\n    return loss\n")
+    assert run("patch", "--diff", script).stderr == ""
+
+
 def test_a_refusal_names_what_stands_in_the_way(family: Path) -> None:
     before = family.read_bytes()
     result = run("patch", "--select", "DF101", family)

@@ -1399,6 +1399,33 @@ FIX = [
         +if torch.distributed.is_initialized():
         +    torch.distributed.destroy_process_group()
         """),
+    ("DF202", "the group ends before the process exits, behind what it exits with", """
+        import sys
+        import torch
+        torch.distributed.init_process_group(backend=chosen, timeout=t)
+        if __name__ == "__main__":
+            sys.exit(main())
+        """, """
+        @@ -4,2 +4,5 @@
+         if __name__ == "__main__":
+        -    sys.exit(main())
+        +    status = main()
+        +    if torch.distributed.is_initialized():
+        +        torch.distributed.destroy_process_group()
+        +    sys.exit(status)
+        """),
+    ("DF202", "the group ends before the script's last line, which exits", """
+        import torch
+        torch.distributed.init_process_group(backend=chosen, timeout=t)
+        work()
+        raise SystemExit(0)
+        """, """
+        @@ -3,2 +3,4 @@
+         work()
+        +if torch.distributed.is_initialized():
+        +    torch.distributed.destroy_process_group()
+         raise SystemExit(0)
+        """),
     ("DF702", "a horizon that rounds down once for all epochs",
         training(before="args.max_steps = args.epochs * len(loader) // args.accumulation"), """
         @@ -7,3 +7,4 @@

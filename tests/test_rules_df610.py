@@ -59,6 +59,9 @@ NOOP: list[tuple[str, str]] = [
 if os.path.exists("o"):
     sys.exit()""", make="os.makedirs('o')").replace("    os.makedirs('o')", "    pass")
         + "os.makedirs('o')\n"),
+    ("a checkpoint of another kind is refused", script(
+        "if os.path.exists(folder):\n        if torch.load(folder)['kind'] != 1:\n"
+        "            raise ValueError(folder)", "torch.save(model, folder)")),
     ("no ranks", script().replace("torch.distributed.init_process_group", "print")),
 ]  # fmt: skip
 
@@ -102,3 +105,25 @@ def test_what_is_before_the_group_is_told() -> None:
     (finding,) = found("DF610", script("pass", "pass", early))
     assert not finding.edits
     assert finding.because.endswith("do both behind init_process_group")
+
+
+IN_A_BRANCH = """if {test}:
+        if not args.overwrite:
+            sys.exit("there")
+    else:
+        os.makedirs(folder)"""
+
+
+def test_a_folder_that_the_other_branch_makes() -> None:
+    text = script(IN_A_BRANCH.format(test="os.path.exists(folder)"), "pass")
+    look = f"was_there = os.path.exists(folder){WAIT}\n    {IN_A_BRANCH.format(test='was_there')}"
+    assert fixed("DF610", text) == script(look, "pass")
+    assert found("DF610", script(look, "pass")) == []
+
+
+def test_under_an_elif_it_is_told() -> None:
+    look = "if args.resume:\n        pass\n    el" + IN_A_BRANCH.format(
+        test="os.path.exists(folder)"
+    )
+    (finding,) = found("DF610", script(look, "pass"))
+    assert finding.edits == ()

@@ -62,6 +62,47 @@ def test_a_data_set_that_is_looked_up_by_name_is_one_too(name: str) -> None:
     assert f"first_on_main(lambda: {name}('data', download=True))" in new
 
 
+GRAPHS = """\
+from torch_geometric.data import InMemoryDataset
+from torch_geometric.datasets import Planetoid
+from torch_geometric.loader import DataLoader
+
+class Molecules(InMemoryDataset):
+    def __init__(self, root):
+        super().__init__(root)
+        self.data, self.slices = torch.load(self.processed_paths[0])
+
+    def process(self):
+        torch.save(self.collate(read(self.root)), self.processed_paths[0])
+
+class Few(Molecules):
+    def process(self):
+        torch.save(Molecules(self.root + "/all")[:9], self.processed_paths[0])
+
+class Own:
+    pass
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "is_one"),
+    [
+        ("Planetoid('data', 'Cora')", True),
+        ("Molecules('data')", True),
+        ("Few('data')", True),
+        ("Own('data')", False),
+        ("DataLoader(data)", False),
+    ],
+)
+def test_a_data_set_of_graphs_is_prepared_by_rank_0_first(made: str, is_one: bool) -> None:
+    text = f"{GRAPHS}{GROUP}graphs = {made}\n"
+    new = fixed("DF608", text)
+    assert (f"graphs = first_on_main(lambda: {made})" in new) is is_one
+    assert new.count("first_on_main(lambda") == is_one
+    assert found("DF608", new) == []
+
+
 PICKED = "if small:\n    kind = datasets.MNIST\nelse:\n    kind = {other}\n"
 
 

@@ -97,6 +97,15 @@ STAYS = "under a launcher each rank trains a model alone, and "
 AVERAGE = "average_gradients(optimizer)"
 CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1)"
 TWICE = "a = model(batch)\n        (a - model(batch)).mean().backward()"
+SCALED = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(2))
+
+    def forward(self, x):
+        return x * self.scale, {result}
+"""
 BY_HAND = {
     "two models": script(
         "head = torch.nn.Linear(2, 2)", parameters="model.parameters(), head.parameters()"
@@ -125,7 +134,21 @@ BY_HAND = {
     "moved away and back": script(
         step="optimizer.step()\n        model.eval().cpu()\n        model.to(device)"
     ),
+    "a parameter that the forward pass returns": script(
+        SCALED.format(result="self.scale"),
+        setup="model = Net()",
+        forward="y, scale = model(batch)\n        (y / scale).mean().backward()",
+    ),
 }  # fmt: skip
+
+
+def test_what_the_forward_pass_makes_of_a_parameter_is_in_its_graph() -> None:
+    text = script(
+        SCALED.format(result="self.scale.exp()"),
+        setup="model = Net()",
+        forward="y, scale = model(batch)\n        (y / scale).mean().backward()",
+    )
+    assert "over_ranks(model)(batch)" in fixed("DF204", text)
 
 
 UNSHARED = {

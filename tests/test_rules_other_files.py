@@ -409,3 +409,19 @@ def test_ranks_wait_behind_each_test_for_what_a_function_writes(use: str, tests:
     for name in tests:
         assert f"[args.{name}])\n{wait}" in new
     assert found("DF602", new) == []
+
+
+FIRST = "if not os.path.exists('images.tar'):\n    download('images.tar')\n    predict(model)\n"
+
+
+@pytest.mark.parametrize(("line", "count"), [("pass", 0), ("predict(model)", 1)])
+def test_a_function_that_is_also_called_elsewhere_is_not_fetched_in_turn(
+    line: str, count: int
+) -> None:
+    """Rank 0 fetches the file of the test first, and predicts there too."""
+    before = textwrap.indent(FIRST, "    ")
+    text = script(line).replace("    for epoch", f"{before}    for epoch")
+    text = text.replace(
+        "def main", 'def predict(model):\n    cv2.imwrite("worst.png", model)\n\ndef main'
+    )
+    assert len(found("DF607", text)) == count

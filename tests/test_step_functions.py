@@ -148,3 +148,28 @@ def test_a_script_that_only_evaluates_does_not_train_with_what_it_imports(tmp_pa
     assert program.train_loops == []
     assert not program.is_training_program
     assert patch(infer).changes == ()
+
+
+CHOICES = [
+    "    train = train_a if len(sys.argv) > 1 else train_b\n",
+    "    if len(sys.argv) > 1:\n        train = train_a\n    else:\n        train = train_b\n",
+]
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_the_loader_of_an_epoch_that_a_test_chooses_is_dealt(choice: str, tmp_path: Path) -> None:
+    steps = (
+        "def train_a(model, loader, optimizer):\n    for batch in loader:\n"
+        "        optimizer.zero_grad()\n        model(batch).mean().backward()\n"
+        "        optimizer.step()\n\n\n"
+    )
+    epoch = "        for batch in loader:\n            step_on(model, batch, optimizer)\n"
+    whole = MAIN.replace(epoch, "        train(model, loader, optimizer)\n")
+    whole = whole.replace("    loader =", f"{choice}    loader =")
+    path = tmp_path / "train.py"
+    path.write_text(HEAD + steps + steps.replace("train_a", "train_b") + whole)
+    result = patch(path)
+    assert result.refusal == ""
+    (change,) = result.changes
+    assert change.text.count("DistributedSampler(") == 1
+    assert change.text.count("over_ranks(model)(batch)") in (0, 2)

@@ -78,9 +78,7 @@ class CallGraph(ModuleSet):
         """The functions of the program that a call certainly runs one of."""
         names = [module.last_name(call.func)]
         if names[0] not in self.functions_by_name and isinstance(call.func, ast.Name):
-            value = module.definition(call.func, call.func)
-            values = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
-            names = [module.last_name(each) for each in values if isinstance(each, ast.Name)]
+            names = [module.last_name(each) for each in _functions_named(module, call.func)]
         items = [item for _, item in items_of_call(self, module, call.func)]
         tables = [
             item.id
@@ -250,9 +248,14 @@ class CallGraph(ModuleSet):
         for _ in range(MAX_ALIASES):
             found = self.resolve(module, func)
             if found is None and isinstance(func, ast.Name):
-                value = module.definition(func, func)
-                if isinstance(value, ast.Name | ast.Attribute):
-                    func = value
+                values = _functions_named(module, func)
+                if len(values) > 1 and any(
+                    named is not None and named[1] is function
+                    for named in (self.resolve(module, each) for each in values)
+                ):
+                    return True  # of one branch or another
+                if values:
+                    func = values[-1]
                     continue
             if found is None or not isinstance(found[1], ast.Name | ast.Attribute):
                 break
@@ -343,6 +346,18 @@ class CallGraph(ModuleSet):
             return False
         links = self.links(module)
         return node.id not in links.modules and node.id not in links.names
+
+
+def _functions_named(module: Module, name: ast.expr) -> list[ast.Name | ast.Attribute]:
+    """What a local name of a function stands for, in one branch or another."""
+    values = module.alternatives(name, name)
+    parts = [
+        part
+        for value in values
+        for part in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
+    ]
+    found = [part for part in parts if isinstance(part, ast.Name | ast.Attribute)]
+    return found if len(found) == len(parts) else []
 
 
 def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:

@@ -18,24 +18,27 @@ WRAPPERS = ("DataParallel", "DistributedDataParallel")
 PRODUCTS = (
     *("mm", "bmm", "matmul", "mv", "dot", "addmm", "einsum", "cdist", "linear"),
     *("cosine_similarity", "pairwise_distance"),
+    *("add_", "sub_", "mul_", "div_", "lerp_", "addcmul_", "addcdiv_"),
 )
 """Functions of torch whose arguments have to be on one device."""
-SAME_DEVICE = ("T", "mT", "t", "transpose", "permute", "float", "half", "detach", "clone", "view")
+SAME_DEVICE = (
+    *("T", "mT", "t", "transpose", "permute", "float", "half", "detach", "clone", "view", "data"),
+)
 """Attributes and methods of a tensor that give another one on its device."""
 MAX_STEPS = 6  # names, items and functions between the file and the use
 
 
 def holds_used_model(program: Program, module: Module, load: ast.Call) -> bool:
-    """Whether what a call loads, or an item of it, is run as a model or multiplied where it lies.
+    """Whether what a call loads, or an item of it, is run as a model or computed with as it lies.
 
     ``model = torch.load(path)`` and then ``model(x)``; also by a function that returns it, alone
-    or among others. What goes to ``load_state_dict`` is copied to the model's card, and is none.
-    ``torch.mm(features, centres.T)`` wants the centres where the features are.
+    or among others. What goes to ``load_state_dict`` of torch is copied to the model's card, and is
+    none. ``torch.mm(features, centres.T)`` wants the centres where the features are.
     """
     pending: list[tuple[Module, ast.expr, int]] = [(module, load, 0)]
     while pending:
         where, node, steps = pending.pop()
-        if is_run(where, node) or is_multiplied(where, node):
+        if is_run(where, node) or is_operand(where, node) or is_put_in_place(where, node):
             return True
         if steps < MAX_STEPS:
             pending += [(*place, steps + 1) for place in next_places(program, where, node)]
@@ -52,17 +55,34 @@ def is_run(module: Module, node: ast.expr) -> bool:
     return user.func is node or (node in user.args and module.last_name(user.func) in WRAPPERS)
 
 
-def is_multiplied(module: Module, node: ast.expr) -> bool:
-    """Whether a tensor is a factor, which has to be on the device of the other one."""
+def is_operand(module: Module, node: ast.expr) -> bool:
+    """Whether a tensor is an operand, which has to be on the device of the other one.
+
+    In a sum, what is looked up under no constant is one (``average[name]``), and ``x.data``; what
+    has a name of its own may be a number.
+    """
     user = module.parents[node]
     match user:
         case ast.BinOp(op=ast.MatMult()):
             return True
+        case ast.BinOp():
+            is_looked_up = isinstance(node, ast.Subscript) and not isinstance(
+                node.slice, ast.Constant | ast.Slice
+            )
+            return is_looked_up or (isinstance(node, ast.Attribute) and node.attr == "data")
         case ast.Attribute(attr=attr):  # centres.mm(features)
             return attr in PRODUCTS
         case ast.Call(args=args):
             return node in args and module.last_name(user.func) in PRODUCTS
     return False
+
+
+def is_put_in_place(module: Module, node: ast.expr) -> bool:
+    """Whether a tensor becomes a parameter's own: ``layer.weight.data = tensor``."""
+    user = module.parents[node]
+    return isinstance(user, ast.Assign) and any(
+        isinstance(target, ast.Attribute) and target.attr == "data" for target in user.targets
+    )
 
 
 def next_places(
@@ -126,8 +146,9 @@ def reads(module: Module, target: ast.expr) -> Iterator[tuple[Module, ast.expr]]
 def passed_on(
     program: Program, module: Module, call: ast.Call, value: ast.expr
 ) -> Iterator[tuple[Module, ast.expr]]:
-    """The reads of a function's parameter for which a call passes a value."""
-    for where, function in program.callees(module, call):
+    """The reads of a function's parameter for which a call passes a value, or may pass it."""
+    may_run = program.possible_callees(module, call)
+    for where, function in (*program.callees(module, call), *may_run):
         names = {
             name
             for name in parameters(function)

@@ -218,3 +218,49 @@ def holds_weights(program: Program, owner: ClassOf, name: str) -> bool:
         if module.enclosing_class(value) is definition
         for call in everywhere(value, ast.Call)
     )
+
+
+def returned_weight(program: Program) -> tuple[Module, ast.Return] | None:
+    """Where a model's forward pass returns a parameter as it is, for the loss to use.
+
+    DistributedDataParallel takes one for unused that is in no result's graph, if it looks for
+    such, and torch raises when a gradient comes for it after all.
+    """
+    for module, forward in program.functions_by_name.get("forward", ()):
+        owner = module.enclosing_class(forward)
+        if owner is None or not is_of_step(program, owner):
+            continue
+        for result in within(forward.body, ast.Return):
+            value = result.value
+            parts = value.elts if isinstance(value, ast.Tuple | ast.List) else [value]
+            parts = value.values if isinstance(value, ast.Dict) else parts
+            for part in parts:
+                if (
+                    isinstance(part, ast.Attribute)
+                    and isinstance(part.value, ast.Name)
+                    and part.value.id == "self"
+                    and is_parameter(program, (module, owner), part.attr)
+                ):
+                    return module, result
+    return None
+
+
+def is_of_step(program: Program, owner: ast.ClassDef) -> bool:
+    """Whether an object of a model's class is made elsewhere than in another model."""
+    around = [
+        (module, module.enclosing_class(call)) for module, call in program.calls_to(owner.name)
+    ]
+    return any(
+        outer is None or method_of(program, (module, outer), "forward") is None
+        for module, outer in around
+    )
+
+
+def is_parameter(program: Program, owner: ClassOf, name: str) -> bool:
+    """Whether an attribute of a model is one parameter, and no layer."""
+    return any(
+        isinstance(value, ast.Call) and module.last_name(value.func) == "Parameter"
+        for module, definition in classes_above(program, owner)
+        for value in module.attribute_values.get(name, ())
+        if module.enclosing_class(value) is definition
+    )

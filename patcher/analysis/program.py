@@ -438,16 +438,26 @@ def trains_on_several_devices(program: Program) -> bool:
 
 
 def runs_in_training_step(program: Program, module: Module, function: Function | None) -> bool:
-    """Whether a training step runs ``function``: a forward, the loop's own, or called by a step."""
+    """Whether a training step runs ``function``: a forward, the loop's own, or called by a step.
+
+    Also through other functions that evaluate nothing.
+    """
     loops = program.train_loops
     if getattr(function, "name", "") == "forward":
         return True
     if any(loop.module.function(loop.steps) is function for loop in loops):
         return True
-    if function is None or any(each.function is function for each in program.evaluations):
+    seen = {each.function for each in program.evaluations}
+    if function is None or function in seen:
         return False
-    return any(
-        loop.steps in where.ancestors(call)
-        for where, call in program.callers(function)
-        for loop in loops
-    )
+    steps = {loop.steps for loop in loops}
+    pending = [function]
+    while pending:
+        for where, call in program.callers(pending.pop()):
+            if not steps.isdisjoint(where.ancestors(call)):
+                return True
+            caller = where.function(call)
+            if caller is not None and caller not in seen:
+                seen.add(caller)
+                pending.append(caller)
+    return False

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from ..analysis.adapted_copies import adapted_copy
 from ..analysis.kept_graphs import kept_graph
 from ..analysis.names import answered_once
-from ..analysis.past_wrapper import steps_past_wrapper
+from ..analysis.past_wrapper import returned_weight, steps_past_wrapper
 from ..analysis.penalties import lone_penalty
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, UNKNOWN, roles_reaching_in_function, value_for_role
@@ -201,6 +201,12 @@ def why_no_ddp(
             f"line {kept[1].lineno} of {kept[0].source.file} keeps its graph for another backward"
             " pass, which DistributedDataParallel does not average",
             "add the losses, and go back once",
+        )
+    if weight := returned_weight(program):
+        return (
+            f"line {weight[1].lineno} of {weight[0].source.file} returns a parameter for the loss,"
+            " which DistributedDataParallel may take for unused",
+            "use it in forward()",
         )
     if copy := adapted_copy(program):
         return (

@@ -17,6 +17,7 @@ from ..analysis.conversions import converted_model
 from ..analysis.evaluations import GRADLESS
 from ..analysis.frameworks import OPTIMIZERS
 from ..analysis.own_wrappers import other_subclasses, passed_on
+from ..analysis.past_wrapper import returned_weight
 from ..analysis.program import Program
 from ..analysis.summed_losses import refuse_summed_losses
 from ..analysis.train_loops import TrainLoop, backward_calls, loop_around
@@ -118,6 +119,8 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
     Raises NotShareableError.
     """
     models = models_of_optimizers(program)
+    if weight := returned_weight(program):
+        raise NotShareableError(f"line {weight[1].lineno} returns a parameter for the loss")
     edits: dict[ast.Call, tuple[Module, Edit]] = {}
     for loop in loops:
         refuse_other_gradients(program, loop)

@@ -10,7 +10,7 @@ from ..source.tree import Function, within
 
 COMPARES = ("ne", "eq", "gt", "lt", "ge", "le")
 UNSURE = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.FunctionDef, ast.Lambda)
-CASTS = ("float", "to", "type_as", "long", "bool", "int", "type", "view", "unsqueeze")
+CASTS = ("float", "item", "to", "type_as", "long", "bool", "int", "type", "view", "unsqueeze")
 
 
 def masked_count(module: Module, stmt: ast.Assign) -> ast.expr | None:
@@ -24,6 +24,8 @@ def masked_count(module: Module, stmt: ast.Assign) -> ast.expr | None:
     if summed(module, value.left) is None or not is_result(module, stmt):
         return None
     count = without_casts(value.right)
+    if isinstance(count, ast.Name):  # n_word = mask.sum().item()
+        count = without_casts(module.definition(count, count) or count)
     mask = summed(module, count)
     return count if mask is not None and is_mask(module, mask) else None
 

@@ -86,29 +86,23 @@ def fetches_in(program: Program, module: Module, function: Function, depth: int)
 
 
 def is_fetched_in_turn(program: Program, module: Module, node: ast.AST) -> bool:
-    """Whether a file is written where rank 0 comes first, or will when DF608 is through."""
-    if goes_in_turn(program, module, node):
-        return True
-    return any(
-        is_fetched_by(program, where, test, module, node)
-        and (goes_in_turn(program, where, test) or rank_0_first(program, where, test))
-        for where in program.modules
-        for test, _ in fetching_tests(program, where)
-    )
+    """Whether a file is written where rank 0 comes first, or will when DF608 is through.
 
-
-def is_fetched_by(
-    program: Program, where: Module, test: ast.If, module: Module, node: ast.AST
-) -> bool:
-    """Whether a place runs where the file of a test is missing, there or in a function called."""
-    branch = branch_if_missing(where, test) or []
-    if where is module and any(is_inside(node, stmt) for stmt in branch):
+    Also by a function, all of whose calls stand there.
+    """
+    if goes_in_turn(program, module, node) or is_fetched_here(program, module, node):
         return True
     function = module.function(node)
+    callers = [] if function is None else program.callers(function)
+    return bool(callers) and all(is_fetched_here(program, *caller) for caller in callers)
+
+
+def is_fetched_here(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether a place runs where the file of a test is missing, and rank 0 looks for it first."""
     return any(
-        function is callee
-        for call in within(branch, ast.Call)
-        for _, callee in program.callees(where, call)
+        any(is_inside(node, stmt) for stmt in branch_if_missing(module, test) or [])
+        and (goes_in_turn(program, module, test) or rank_0_first(program, module, test))
+        for test, _ in fetching_tests(program, module)
     )
 
 

@@ -23,9 +23,11 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import arguments_name, on_cuda_test, one_hour, use_cuda_test
 from ..fixes.statements import arguments_in_order, main_guard
 from ..source.module import Module
-from ..source.tree import argument, is_within, keyword, last_argument, position, within
+from ..source.tree import argument, everywhere, is_within, keyword, last_argument, position, within
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
+
+EXITS = ("sys.exit", "exit", "quit", "SystemExit")
 
 DESTROY = """\
 if torch.distributed.is_initialized():
@@ -217,10 +219,33 @@ def missing_destroy(module: Module) -> Iterator[Finding]:
     guard = main_guard(module)
     # Without a main guard the program ends with the last line of the file.
     anchor = guard or module.tree.body[-1]
+    edits: tuple[Edit, ...] = (Insert(anchor, DESTROY, "last" if guard else "after"),)
+    end = guard.body[-1] if guard else anchor
+    if (status := exit_status(module, end)) is not None:
+        edits = before_exit(module, end, status)
     yield Finding(
         module,
         anchor,
         "the process group is never destroyed",
-        (Insert(anchor, DESTROY, "last" if guard else "after"), Import("torch")),
+        (*edits, Import("torch")),
         severity=Severity.DEGRADED,
     )
+
+
+def exit_status(module: Module, stmt: ast.stmt) -> ast.Call | None:
+    """The call of a statement that ends the process: ``sys.exit(main())``."""
+    value = stmt.exc if isinstance(stmt, ast.Raise) else getattr(stmt, "value", None)
+    if not isinstance(value, ast.Call) or module.dotted(value.func) not in EXITS:
+        return None
+    return value if len(value.args) < 2 and not value.keywords else None
+
+
+def before_exit(module: Module, stmt: ast.stmt, status: ast.Call) -> tuple[Edit, ...]:
+    """Edits that destroy the group before a statement that exits, behind what it calls."""
+    if not any(everywhere(each, ast.Call) for each in status.args):
+        return (Insert(stmt, DESTROY),)
+    name = "exit_status" if module.spells("status") else "status"
+    (result,) = status.args
+    text = module.text(result)
+    code = f"{name} = {f'({text})' if chr(10) in text else text}\n{DESTROY}"
+    return (Insert(stmt, code), Rewrite(result, name))

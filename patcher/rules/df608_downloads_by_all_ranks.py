@@ -1,7 +1,8 @@
 """All ranks download and unpack the same files at once.
 
-What         A data set of torchvision, torchaudio or torchtext with download=True, or a file that
-             is downloaded or unpacked if it is not there, in a script whose ranks all come to it.
+What         A data set of torchvision, torchaudio or torchtext with download=True, one of graphs,
+             which torch_geometric or dgl prepares where its files are not there, or a file that is
+             downloaded or unpacked then, in a script whose ranks all come to it.
 At run time  On the first run N ranks write one archive and unpack it into one folder: a checksum
              that does not match, a file that ends too early, or an import of half the images.
 Example      train_set = torchvision.datasets.CIFAR10("data", train=True, download=True)
@@ -16,6 +17,7 @@ Source       torch.distributed.barrier; torchvision.datasets.utils.download_and_
 import ast
 from collections.abc import Iterator
 
+from ..analysis.objects import classes_above, named_definition
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, is_surely_entered, roles_reaching
 from ..editing.edits import Define, Edit, Rewrite
@@ -27,6 +29,11 @@ from ..source.tree import Function, everywhere, is_false
 CODE, SEVERITY, SAFETY = "DF608", Severity.DEGRADED, Safety.SAFE
 
 LIBRARIES = ("torchvision.", "torchaudio.", "torchtext.")
+GRAPHS = ("torch_geometric.datasets.", "dgl.data.", "ogb.")
+GRAPH_BASES = (
+    *("torch_geometric.data.InMemoryDataset", "torch_geometric.data.Dataset"),
+    *("torch_geometric.datasets.", "dgl.data.DGLDataset"),
+)
 IN_TURN = "first_on_main"
 
 
@@ -34,11 +41,8 @@ def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group"):
         return
     for module in program.modules:
-        for word in module.nodes(ast.keyword):
-            call = module.parents[word]
-            if word.arg != "download" or not isinstance(call, ast.Call) or is_false(word.value):
-                continue
-            if not home(module, call.func).startswith(LIBRARIES) or waits(program, module, call):
+        for call in [*downloads(module), *prepared_graphs(program, module)]:
+            if waits(program, module, call):
                 continue
             if roles_reaching(program, module, call) >= RANKS:
                 name = module.text(call.func)
@@ -46,6 +50,47 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(module, call, f"{name}() writes its files on every rank", edits)
         for test, call in fetching_tests(program, module):
             yield from fetched_by_all(program, module, test, call)
+
+
+def downloads(module: Module) -> Iterator[ast.Call]:
+    """``datasets.MNIST(root, download=True)``."""
+    for word in module.nodes(ast.keyword):
+        call = module.parents[word]
+        if (
+            word.arg == "download"
+            and isinstance(call, ast.Call)
+            and not is_false(word.value)
+            and home(module, call.func).startswith(LIBRARIES)
+        ):
+            yield call
+
+
+def prepared_graphs(program: Program, module: Module) -> Iterator[ast.Call]:
+    """Calls that make a data set of graphs, of a library or of a class of the program."""
+    graphs = {
+        name.partition(".")[0] for each in program.modules for name in each.aliases.values()
+    } & {"torch_geometric", "dgl", "ogb"}
+    for call in module.nodes(ast.Call) if graphs else ():
+        around = module.enclosing_class(call)
+        if not program.is_live(module, call) or (around and holds_graphs(program, module, around)):
+            continue  # what prepares one data set is run by rank 0 first
+        name = module.dotted(call.func)
+        if name.startswith(GRAPHS) and name.rpartition(".")[2][:1].isupper():
+            yield call
+            continue
+        found = named_definition(program, module, call.func)
+        definition = None if found is None else found[1]
+        if found and isinstance(definition, ast.ClassDef):
+            yield from [call] if holds_graphs(program, found[0], definition) else []
+
+
+def holds_graphs(program: Program, module: Module, owner: ast.ClassDef) -> bool:
+    """Whether a class is a data set of graphs, by a class of a library that prepares its files."""
+    return any(
+        where.dotted(base).startswith(GRAPH_BASES)
+        for where, each in classes_above(program, (module, owner))
+        for base in each.bases
+    )
 
 
 def fetched_by_all(

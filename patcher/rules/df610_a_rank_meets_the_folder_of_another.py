@@ -1,13 +1,14 @@
 """A rank meets the folder that another has just made, and refuses to go on.
 
 What         The script raises where its output folder or file exists, or is not empty, so as to
-             overwrite nothing, and makes it, or writes into it, in the lines below.
+             overwrite nothing, and makes it, or writes into it, in the lines below, or in the
+             other branch. It may ask an option first.
 At run time  The first rank makes the folder; another, some milliseconds later, finds it, raises,
              and ends the job: on an empty disk, now and then.
 Example      if os.path.exists(folder): raise FileExistsError(folder)
              os.makedirs(folder)
 Fix          A barrier in between: all ranks have looked before one makes it. Only reported where
-             that is before the process group.
+             that is before the process group, or under an elif.
 Fix safety   Safe: a lone process meets no barrier.
 Source       torch.distributed.barrier
 """
@@ -20,18 +21,20 @@ from ..analysis.path_text import text_of_path
 from ..analysis.program import Program
 from ..analysis.rank_reach import RANKS, roles_reaching
 from ..analysis.written_paths import names_rank
-from ..editing.edits import Import, Insert
+from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import argument, everywhere, precedes, same_code, within
+from ..source.tree import argument, everywhere, is_elif, is_inside, precedes, same_code, within
 
 CODE, SEVERITY, SAFETY = "DF610", Severity.DEGRADED, Safety.SAFE
 
 ASKS = ("exists", "isdir", "isfile", "is_dir", "is_file")
-MAKES = ("makedirs", "mkdir", "open", "save")
+FOLDERS = ("makedirs", "mkdir")
+MAKES = (*FOLDERS, "open", "save")
 WORDS = ("name", "path", "file", "f", "log_dir", "logdir", "filename")
 FILLS = (*MAKES, "SummaryWriter", "FileHandler")  # what lies in the folder from then on
 EMPTY = ("listdir", "iterdir", "scandir")
+LOOKED_NAME = "was_there"
 BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
 WRAPPER = "DistributedDataParallel"  # whose making all ranks wait for
 LOOKED = """\
@@ -55,27 +58,41 @@ def findings(program: Program) -> Iterator[Finding]:
             how = "gets a file" if asks_for_more(module, stmt) else "is made"
             because = f"{module.text(path)} {how} in line {made.lineno}, by a rank that is ahead"
             if not runs_before_group(program, module, stmt):
-                edits = (Insert(stmt, LOOKED, "after"), Import("torch"))
+                edits = all_look(module, stmt, made)
                 yield Finding(module, stmt, because, edits)
             elif runs_before_group(program, module, made):
                 because += ": do both behind init_process_group"
                 yield Finding(module, stmt, because)
 
 
+def all_look(module: Module, stmt: ast.If, made: ast.Call) -> tuple[Edit, ...]:
+    """Edits that let no rank make a path before all have looked; none where a test is an elif."""
+    if not is_inside(made, stmt):
+        return (Insert(stmt, LOOKED, "after"), Import("torch"))
+    if is_elif(module.parents[stmt], stmt) or module.spells(LOOKED_NAME):
+        return ()
+    code = f"{LOOKED_NAME} = {module.text(stmt.test)}\n{LOOKED}"
+    return (Insert(stmt, code), Rewrite(stmt.test, LOOKED_NAME), Import("torch"))
+
+
+def ends(module: Module, stmt: ast.stmt) -> bool:
+    """``raise`` and ``sys.exit()``."""
+    return isinstance(stmt, ast.Raise) or (
+        isinstance(stmt, ast.Expr)
+        and isinstance(stmt.value, ast.Call)
+        and module.dotted(stmt.value.func) in ("sys.exit", "exit", "quit")
+    )
+
+
 def refused_path(module: Module, stmt: ast.If) -> ast.expr | None:
     """The path of ``if os.path.exists(path): raise``, with whatever else is asked beside it."""
-    last = stmt.body[-1]
-    ends = isinstance(last, ast.Raise) or (
-        isinstance(last, ast.Expr)
-        and isinstance(last.value, ast.Call)
-        and module.dotted(last.value.func) in ("sys.exit", "exit", "quit")
-    )
     parts = (
         stmt.test.values
         if isinstance(stmt.test, ast.BoolOp) and isinstance(stmt.test.op, ast.And)
         else [stmt.test]
     )
-    if not ends:
+    steps = (*within(stmt.body, ast.Raise), *within(stmt.body, ast.Expr))
+    if not any(ends(module, each) for each in steps):
         return None
     if any(isinstance(part, ast.UnaryOp) and asks_for_kind(module, part) for part in parts):
         return None  # exists(path) and not isfile(path): what is made is a file
@@ -98,19 +115,21 @@ def asks_for_kind(module: Module, test: ast.expr) -> bool:
 
 
 def made_below(program: Program, module: Module, stmt: ast.If, path: ast.expr) -> ast.Call | None:
-    """The first call below a test that makes what it asked for, with no barrier in between.
+    """The first call behind a test that makes what it asked for, with no barrier in between.
 
-    Where the folder may be there as long as it is empty, it is the first that writes into it.
+    Where the folder may be there as long as it is empty, it is the first that writes into it. Of
+    files, where the test itself refuses: one that asks more may be about a checkpoint.
     """
     text = text_of_path(program, module, path)
     is_full = asks_for_more(module, stmt)
+    makes = MAKES if ends(module, stmt.body[-1]) else FOLDERS
     for call in within(module.scope_statements(stmt), ast.Call):
-        if not precedes(stmt, call):
+        if not precedes(stmt, call) and not any(is_inside(call, each) for each in stmt.orelse):
             continue
         name = module.last_name(call.func)
         if waits(program, module, call, *((WRAPPER,) if is_full else ())):
             return None
-        if name not in (FILLS if is_full else MAKES):
+        if name not in (FILLS if is_full else makes):
             continue
         target = argument(call, 1 if name == "save" else 0, *WORDS)
         if target is None or (name == "mkdir" and module.dotted(call.func) != "os.mkdir"):
