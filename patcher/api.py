@@ -1,12 +1,12 @@
 """The patcher's public interface, and the only one that the rest of ddpfix uses."""
 
-from .analysis.added_lengths import added_lengths
-from .analysis.constant_settings import constant_batch
-from .analysis.flag_roles import FlagRole, divides_batch, flag_roles
-from .analysis.joined_processes import joins_processes
-from .analysis.load import read_modernized, read_program
-from .analysis.pretrained_models import PretrainedModel, UnknownModel, pretrained_model
-from .analysis.program import Program
+from .analysis.ranks.joined_processes import joins_processes
+from .analysis.settings.added_lengths import added_lengths
+from .analysis.settings.constant_settings import constant_batch
+from .analysis.settings.flag_roles import FlagRole, divides_batch, flag_roles
+from .analysis.settings.pretrained_models import PretrainedModel, UnknownModel, pretrained_model
+from .analysis.training.load import read_modernized, read_program
+from .analysis.training.program import Program
 from .capabilities import Capability, all_capabilities, select_capabilities
 from .capabilities.flags import Flag
 from .codes import split_codes

@@ -53,8 +53,8 @@ class Network:
     projection. With a `config` the sizes are those in it, and `layers` is 0 unless fewer layers
     need nothing but a smaller number there; an example is one row of `sequences` of that length,
     and a decoder of its own learns `targets` tokens. `source` is JSON of
-    `patcher.analysis.model_source`; `lora_targets` are the names of the modules that LoRA adapts,
-    between spaces, where the script says which.
+    `patcher.analysis.settings.model_source`; `lora_targets` are the names of the modules that
+    LoRA adapts, between spaces, where the script says which.
     """
 
     architecture: str

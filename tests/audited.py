@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 
 from cases import module
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.audit import audit
 
 MAIN = "\n\nif __name__ == '__main__':\n    main()\n"

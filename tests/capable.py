@@ -7,7 +7,7 @@ from pathlib import Path
 
 from cases import module
 from ddpfix.fixtures.tiny import copy_family
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.capabilities import Capability, select_capabilities
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.engine.rounds import apply_round

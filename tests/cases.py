@@ -9,7 +9,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.editing import helper_code as inserts
 from ddpfix.patcher.engine.rounds import apply_round
 from ddpfix.patcher.findings import Finding

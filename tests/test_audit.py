@@ -9,7 +9,7 @@ import pytest
 from audited import READ, audited, program_of
 from cases import module
 from command_line import run
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.audit import SECTIONS, Obligation, all_obligations, audit
 
 

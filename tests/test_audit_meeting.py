@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 from cases import module
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.audit import audit
 from ddpfix.patcher.audit.meeting import sounds_of_the_first
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cases import module
 from command_line import run
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.audit import all_obligations, audit
 from ddpfix.patcher.audit.verdict import Answer, AuditVerdict
 from ddpfix.patcher.capabilities import Capability

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ddpfix.patcher.analysis.load import read_program
+from ddpfix.patcher.analysis.training.load import read_program
 from ddpfix.patcher.audit import audit
 
 RUN = """

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from cases import module
-from ddpfix.patcher.analysis.before_group import runs_before_group
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.ranks.before_group import runs_before_group
+from ddpfix.patcher.analysis.training.program import Program
 
 SCRIPT = """\
 import torch

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 from cases import fixed, module
-from ddpfix.patcher.analysis.binding_tests import binding_test
+from ddpfix.patcher.analysis.language.binding_tests import binding_test
 
 # A function's body up to ``here()``, and the test; None where it cannot be told.
 CASES: dict[str, tuple[str, str | None]] = {

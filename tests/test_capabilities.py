@@ -13,7 +13,7 @@ from cases import module
 from command_line import run
 from ddpfix.errors import InputError
 from ddpfix.fixtures.tiny import copy_family
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.capabilities import SECTIONS, all_capabilities, select_capabilities
 from ddpfix.patcher.capabilities.models import model_constructions, transformer_parts
 from ddpfix.patcher.engine.patch import patch

@@ -17,7 +17,7 @@ from attrs import frozen
 from cases import module
 from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
 from ddpfix.launchers.verify import trace_compare as compare
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.capabilities import select_capabilities
 from ddpfix.patcher.capabilities.helper_code import Resumable
 from ddpfix.patcher.editing.edits import Insert, Rewrite

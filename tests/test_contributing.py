@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cases import module
 from checkout import ROOT, ImportedCopy
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.editing import edits
 from ddpfix.patcher.editing.apply import apply_edits
 

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from cases import module
-from ddpfix.patcher.analysis.effects import Kind, Reached, effects_of, effects_of_call
-from ddpfix.patcher.analysis.file_effects import PathKind
-from ddpfix.patcher.analysis.load import read_program
-from ddpfix.patcher.analysis.program import Program
-from ddpfix.patcher.analysis.rank_reach import Role, roles_reaching
+from ddpfix.patcher.analysis.effects.effects import Kind, Reached, effects_of, effects_of_call
+from ddpfix.patcher.analysis.effects.file_effects import PathKind
+from ddpfix.patcher.analysis.ranks.rank_reach import Role, roles_reaching
+from ddpfix.patcher.analysis.training.load import read_program
+from ddpfix.patcher.analysis.training.program import Program
 
 ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
 HEAD = "import json, os, sys, torch, torch.distributed as dist\n"

@@ -17,7 +17,7 @@ from ddpfix.launchers.planning.plan import solve
 from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.verifier import verify
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.editing.edits import RefusedError
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.engine.rounds import apply_round

@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 from cases import module
-from ddpfix.patcher.analysis.rank_reach import Role
-from ddpfix.patcher.analysis.unbound_reads import unbound_reads
+from ddpfix.patcher.analysis.ranks.rank_reach import Role
+from ddpfix.patcher.analysis.ranks.unbound_reads import unbound_reads
 
 
 def reads(body: str) -> list[tuple[str, Role]]:

@@ -6,15 +6,15 @@ from typing import Any
 
 import pytest
 from cases import module
-from ddpfix.patcher.analysis.layer_tables import (
+from ddpfix.patcher.analysis.models.layer_tables import (
     FIRST_OF_SEVERAL,
     FIRST_OUTPUT,
     HEADS,
     LAYERS,
     SECOND_OUTPUT,
 )
-from ddpfix.patcher.analysis.program import Program
-from ddpfix.patcher.analysis.unused_parameters import all_get_gradients
+from ddpfix.patcher.analysis.models.unused_parameters import all_get_gradients
+from ddpfix.patcher.analysis.training.program import Program
 
 SCRIPT = """\
 import torch

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from cases import module
 from command_line import LEGACY, run
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.engine.check import check
 from ddpfix.patcher.rules import all_rules
 from ddpfix.patcher.source.module import parse_and_number

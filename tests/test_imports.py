@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from ddpfix.errors import InputError
-from ddpfix.patcher.analysis.load import MAX_FILES, read_program, read_source
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.load import MAX_FILES, read_program, read_source
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.frontend.cache import Cache
 from ddpfix.patcher.frontend.checker import check_script
 from ddpfix.patcher.source.files import Source

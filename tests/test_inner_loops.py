@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import fixed, found, module
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 
 SCRIPT = """\
 import torch

@@ -6,7 +6,7 @@ import textwrap
 
 import pytest
 from cases import fixed, found, module
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 
 SCRIPT = """\
 import torch

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from cases import fixed, found, module
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.audit import audit
 from ddpfix.patcher.engine.patch import patch
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ddpfix.patcher.analysis.load import read_program
+from ddpfix.patcher.analysis.training.load import read_program
 from ddpfix.patcher.engine.check import check
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Safety

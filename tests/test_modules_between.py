@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ddpfix.patcher.analysis.load import read_program
+from ddpfix.patcher.analysis.training.load import read_program
 
 FILES = {
     "models/cnn/__main__.py": "from common.factory import make\n\nif __name__ == '__main__':\n"

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from cases import changes, fixed, found, module
-from ddpfix.patcher.analysis.load import read_program
-from ddpfix.patcher.analysis.parsed_arguments import arguments_at
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.settings.parsed_arguments import arguments_at
+from ddpfix.patcher.analysis.training.load import read_program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.fixes.process_group import lone_process_test, on_cuda_test
 
 PARSER = """\

@@ -6,8 +6,8 @@ import ast
 
 import pytest
 from cases import fixed, found, module
-from ddpfix.patcher.analysis.objects import class_of
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.language.objects import class_of
+from ddpfix.patcher.analysis.training.program import Program
 
 EPOCH = """
 import torch

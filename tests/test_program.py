@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from ddpfix.patcher.analysis.load import read_program
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.load import read_program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.frontend.cache import Cache
 from ddpfix.patcher.frontend.checker import check_script
 from ddpfix.patcher.rules import all_rules

@@ -6,9 +6,9 @@ import ast
 from pathlib import Path
 
 import pytest
-from ddpfix.patcher.analysis.load import read_program
-from ddpfix.patcher.analysis.rank_reach import UNKNOWN, roles_reaching, values_by_role
-from ddpfix.patcher.analysis.roles import Role
+from ddpfix.patcher.analysis.ranks.rank_reach import UNKNOWN, roles_reaching, values_by_role
+from ddpfix.patcher.analysis.ranks.roles import Role
+from ddpfix.patcher.analysis.training.load import read_program
 from ddpfix.patcher.engine.check import check
 from ddpfix.patcher.rules import all_rules
 

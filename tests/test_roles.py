@@ -6,8 +6,7 @@ import ast
 
 import pytest
 from cases import module
-from ddpfix.patcher.analysis.program import Program
-from ddpfix.patcher.analysis.rank_reach import (
+from ddpfix.patcher.analysis.ranks.rank_reach import (
     EVERYONE,
     UNKNOWN,
     Role,
@@ -15,6 +14,7 @@ from ddpfix.patcher.analysis.rank_reach import (
     roles_reaching,
     value_for_role,
 )
+from ddpfix.patcher.analysis.training.program import Program
 
 ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
 

@@ -7,7 +7,7 @@ import textwrap
 
 import pytest
 from cases import changes, fixed, found, module
-from ddpfix.patcher.analysis.conditions import condition
+from ddpfix.patcher.analysis.language.conditions import condition
 
 ACCUMULATION = """\
 import torch

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from cases import RULES, changes, fixed, found
-from ddpfix.patcher.analysis.load import read_program
+from ddpfix.patcher.analysis.training.load import read_program
 from ddpfix.patcher.engine.patch import patch
 
 GROUP = "import torch\ntorch.distributed.init_process_group('gloo')\n"

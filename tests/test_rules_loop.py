@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cases import changes, fixed, found, module
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.findings import Safety, Severity
 
 LOSS = """\

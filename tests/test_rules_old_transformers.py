@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 from cases import changes, fixed, found
-from ddpfix.patcher.analysis.load import read_program
+from ddpfix.patcher.analysis.training.load import read_program
 from ddpfix.patcher.editing import helper_code
 from ddpfix.patcher.engine.check import check
 from ddpfix.patcher.rules import all_rules

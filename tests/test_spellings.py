@@ -8,7 +8,7 @@ import random
 
 import pytest
 from cases import found, module
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from spelling_cases import KINDS, Baselines, fixture_scripts, judge, mutants, plain
 from spellings_undone import one_spelling
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 from cases import found, module
-from ddpfix.patcher.analysis.load import read_program
-from ddpfix.patcher.analysis.program import Program
-from ddpfix.patcher.analysis.train_loops import backward_calls
+from ddpfix.patcher.analysis.training.load import read_program
+from ddpfix.patcher.analysis.training.program import Program
+from ddpfix.patcher.analysis.training.train_loops import backward_calls
 from ddpfix.patcher.engine.patch import patch
 
 HEAD = """\

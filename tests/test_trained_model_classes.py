@@ -6,7 +6,7 @@ import ast
 
 import pytest
 from cases import module
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.capabilities.models import transformer_class
 
 SCRIPT = "from transformers import {kind}\nx = {kind}.from_pretrained(args.model)\n"

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 from cases import found, module
-from ddpfix.patcher.analysis.load import read_program
-from ddpfix.patcher.analysis.program import Program
+from ddpfix.patcher.analysis.training.load import read_program
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.audit import audit
 from ddpfix.patcher.engine.check import check
 from ddpfix.patcher.engine.patch import patch

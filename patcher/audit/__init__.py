@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from ...record import record, replace
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from .verdict import AuditVerdict
 
 SECTIONS = ("What", "At run time", "How it is judged", "When unknown", "Source")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import everywhere
 

@@ -12,8 +12,8 @@ import builtins
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.rank_reach import UNKNOWN, Role, value_for_role
-from ..analysis.rank_values import values_by_role
+from ..analysis.ranks.rank_reach import UNKNOWN, Role, value_for_role
+from ..analysis.ranks.rank_values import values_by_role
 from ..source.module import MODULE_NAMES, Module
 from ..source.tree import Function, binders, bound_names, everywhere, is_inside, parameters, within
 

@@ -16,10 +16,10 @@ Source            torch.distributed.init_process_group, torch.multiprocessing.sp
 import ast
 from collections.abc import Iterator
 
-from ..analysis.conditions import tests_before
-from ..analysis.effects import effects_of
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, Role
+from ..analysis.effects.effects import effects_of
+from ..analysis.language.conditions import tests_before
+from ..analysis.ranks.rank_reach import RANKS, Role
+from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import Function, mentions, within
 from .ranks import callees, is_certain, is_managed, process_groups, ranks_at

@@ -19,7 +19,7 @@ from itertools import chain
 from pathlib import Path
 
 from ...errors import InputError
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..source.files import decode, read_bytes
 from ..source.module import Module
 from ..source.tree import DEFINITIONS

@@ -18,11 +18,11 @@ Source            https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.h
 import ast
 from collections.abc import Iterator
 
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.rank_reach import Role, roles_reaching
-from ..analysis.saved_wrappers import is_wrap, saved_wrappers
-from ..analysis.wrapping import is_whatever_cards
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.models.saved_wrappers import is_wrap, saved_wrappers
+from ..analysis.models.wrapping import is_whatever_cards
+from ..analysis.ranks.rank_reach import Role, roles_reaching
+from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import argument, mentions, parameters, precedes
 from .ranks import has_several_ranks, is_certain, is_managed, ranks_at

@@ -17,8 +17,8 @@ import ast
 import warnings
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.rank_reach import Role, roles_reaching
+from ..analysis.ranks.rank_reach import Role, roles_reaching
+from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import mentions
 from .never_bound import binds_dynamically, invisible_names, is_decided_by_role, never_bound

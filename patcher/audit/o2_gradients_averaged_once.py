@@ -17,13 +17,13 @@ Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.f
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, Role
-from ..analysis.train_loops import TrainLoop
-from ..analysis.trained_models import left_bare
-from ..analysis.wrapped_elsewhere import stays_in_another_class
-from ..analysis.wrapper_attributes import is_gradless
-from ..analysis.wrapping import REDUCTIONS, averages_otherwise, reduces_gradients
+from ..analysis.models.trained_models import left_bare
+from ..analysis.models.wrapped_elsewhere import stays_in_another_class
+from ..analysis.models.wrapper_attributes import is_gradless
+from ..analysis.models.wrapping import REDUCTIONS, averages_otherwise, reduces_gradients
+from ..analysis.ranks.rank_reach import RANKS, Role
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (

@@ -17,8 +17,8 @@ Source            https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.train_loops import CLIPPING, TrainLoop, loop_around
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import CLIPPING, TrainLoop, loop_around
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import everywhere, is_inside, position, precedes, within

@@ -19,12 +19,12 @@ Source            torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
-from ..analysis.dealing import is_for_lone_process
-from ..analysis.loaders import Loader, makes_rank_sampler
-from ..analysis.manual_sharding import manual_shards
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, Role, value_for_role
-from ..analysis.train_loops import TrainLoop
+from ..analysis.ranks.dealing import is_for_lone_process
+from ..analysis.ranks.manual_sharding import manual_shards
+from ..analysis.ranks.rank_reach import RANKS, Role, value_for_role
+from ..analysis.training.loaders import Loader, makes_rank_sampler
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..source.branches import is_in
 from ..source.module import Module
 from ..source.tree import (

@@ -19,9 +19,9 @@ Source            transformers.get_linear_schedule_with_warmup (num_training_ste
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.scheduler_steps import hangs_on_step, scheduler_steps
-from ..analysis.train_loops import TrainLoop
+from ..analysis.training.program import Program
+from ..analysis.training.scheduler_steps import hangs_on_step, scheduler_steps
+from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
 from ..source.tree import argument, everywhere, keyword, within
 from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity

@@ -19,14 +19,14 @@ Source            https://docs.pytorch.org/docs/stable/distributed.html#collecti
 import ast
 from collections.abc import Iterator
 
-from ..analysis.certain_reach import may_never_hold
-from ..analysis.conditions import tests_before
-from ..analysis.effects import Kind, Reached, direct_effects, effects_of, is_collective
-from ..analysis.left_early import is_answered_around, meets_those_who_stay
-from ..analysis.program import Program
-from ..analysis.rank_divergence import leaves_training, rank_dependent_exits
-from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
-from ..analysis.train_loops import TrainLoop
+from ..analysis.effects.effects import Kind, Reached, direct_effects, effects_of, is_collective
+from ..analysis.language.conditions import tests_before
+from ..analysis.ranks.certain_reach import may_never_hold
+from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
+from ..analysis.ranks.rank_divergence import leaves_training, rank_dependent_exits
+from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.helpers import helper_names
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, precedes, within

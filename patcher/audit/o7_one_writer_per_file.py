@@ -19,14 +19,14 @@ Source            https://docs.python.org/3/library/os.html#os.makedirs
 import ast
 from collections.abc import Iterator
 
-from ..analysis.before_group import runs_before_group
-from ..analysis.conditions import tests_before
-from ..analysis.early_reads import OWN_FILES, early_reads
-from ..analysis.effects import Kind, Reached, direct_effects
-from ..analysis.file_effects import PathKind
-from ..analysis.file_locks import holds_file_lock
-from ..analysis.program import Program
-from ..analysis.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_by_role
+from ..analysis.effects.early_reads import OWN_FILES, early_reads
+from ..analysis.effects.effects import Kind, Reached, direct_effects
+from ..analysis.effects.file_effects import PathKind
+from ..analysis.effects.file_locks import holds_file_lock
+from ..analysis.language.conditions import tests_before
+from ..analysis.ranks.before_group import runs_before_group
+from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_by_role
+from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import everywhere, keyword
 from .meeting import asks_for_file, sounds_of_the_first

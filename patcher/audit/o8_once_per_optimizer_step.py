@@ -16,11 +16,11 @@ Source            https://docs.pytorch.org/docs/stable/notes/amp_examples.html
 import ast
 from collections.abc import Iterator
 
-from ..analysis.conditions import tests_before
-from ..analysis.program import Program
-from ..analysis.rank_reach import Role, value_for_role
-from ..analysis.scheduler_steps import names_asked
-from ..analysis.train_loops import TrainLoop
+from ..analysis.language.conditions import tests_before
+from ..analysis.ranks.rank_reach import Role, value_for_role
+from ..analysis.training.program import Program
+from ..analysis.training.scheduler_steps import names_asked
+from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, mentions, names_within, within
 from .ranks import has_several_ranks, ranks_at

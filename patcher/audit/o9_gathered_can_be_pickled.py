@@ -14,8 +14,8 @@ Source            https://docs.python.org/3/library/pickle.html#what-can-be-pick
 import ast
 from collections.abc import Iterator
 
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import Function, parameters, within
 from .ranks import callees, has_several_ranks

@@ -6,11 +6,11 @@ import ast
 from collections import Counter
 
 from ...record import record
-from ..analysis.loaders import trace_loader
-from ..analysis.manual_sharding import looks_like_world_size
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.ranks.manual_sharding import looks_like_world_size
+from ..analysis.training.loaders import trace_loader
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
 from ..source.tree import parameters, precedes, within
 

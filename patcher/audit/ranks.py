@@ -6,9 +6,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.rank_reach import (
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.ranks.rank_reach import (
     QUERIES,
     RANKS,
     UNKNOWN,
@@ -16,7 +15,8 @@ from ..analysis.rank_reach import (
     roles_reaching,
     value_for_role,
 )
-from ..analysis.train_loops import TrainLoop, is_step
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop, is_step
 from ..source.libraries import LIBRARIES
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, everywhere, parameters, within

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...record import record, replace
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 from .errors import CannotError
 from .flags import Flag

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator, Mapping
 
-from ..analysis.call_graph import reachable_functions
-from ..analysis.constant_meanings import ConstantSetting, Literal
-from ..analysis.names import calls_at_import
-from ..analysis.parsed_arguments import argument_sites, arguments_at
-from ..analysis.program import Program
+from ..analysis.language.call_graph import reachable_functions
+from ..analysis.language.names import calls_at_import
+from ..analysis.settings.constant_meanings import ConstantSetting, Literal
+from ..analysis.settings.parsed_arguments import argument_sites, arguments_at
+from ..analysis.training.program import Program
 from ..audit.o11_shared_modules_neutral import importers, used_names
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..source.module import Module

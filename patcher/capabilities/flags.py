@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ...record import record
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Import, Insert
 from ..findings import Finding
 from ..source.module import Module

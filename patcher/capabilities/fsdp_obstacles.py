@@ -9,10 +9,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS
-from ..analysis.train_loops import CLIPPING, TrainLoop
-from ..analysis.wrapping import SHARED
+from ..analysis.models.wrapping import SHARED
+from ..analysis.ranks.rank_reach import RANKS
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import CLIPPING, TrainLoop
 from ..audit.o6_collectives_reached_alike import judge_place
 from ..audit.ranks import ranks_at
 from ..editing.helpers import helper_names

@@ -5,15 +5,15 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.conditions import tests_before
-from ..analysis.program import Program
-from ..analysis.rank_reach import (
+from ..analysis.language.conditions import tests_before
+from ..analysis.ranks.rank_reach import (
     ALL_UNKNOWN,
     RANKS,
     rank_gates,
     roles_reaching_in_function,
     values_by_role,
 )
+from ..analysis.training.program import Program
 from ..audit.meeting import asks_for_file, sounds_of_the_first
 from ..audit.ranks import ranks_at
 from ..editing.edits import Insert

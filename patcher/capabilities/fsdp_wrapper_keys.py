@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import Function, everywhere, mentions, parameters, precedes, within
 from .models import DdpWrap

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 
 from ...record import record
-from ..analysis.loaders import ELEMENT_CALLS
+from ..analysis.training.loaders import ELEMENT_CALLS
 from ..source.module import Module
 from ..source.tree import (
     Function,

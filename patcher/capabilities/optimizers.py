@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..fixes.grad_scaler import is_schedule
 from ..source.module import Module
 from ..source.tree import Function, bound_names, parameters, precedes, within

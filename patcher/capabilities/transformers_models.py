@@ -6,8 +6,8 @@ import ast
 from collections.abc import Callable, Iterator
 
 from ...record import record
-from ..analysis.parsed_arguments import arguments_at
-from ..analysis.program import Program
+from ..analysis.settings.parsed_arguments import arguments_at
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Insert
 from ..findings import Finding
 from ..source.tree import (

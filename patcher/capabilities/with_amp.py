@@ -19,9 +19,9 @@ import textwrap
 from collections.abc import Iterator
 from typing import Literal
 
-from ..analysis.parsed_arguments import argument_sites, arguments_at
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.settings.parsed_arguments import argument_sites, arguments_at
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite, Unwrap
 from ..findings import Finding
 from ..fixes.grad_scaler import (

@@ -15,7 +15,7 @@ Source       https://docs.pytorch.org/docs/stable/checkpoint.html;
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..findings import Finding
 from .flags import Flag
 from .transformers_models import ModelEdit, ModelSite, add_after_models

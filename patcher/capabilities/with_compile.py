@@ -16,10 +16,10 @@ Source       https://docs.pytorch.org/docs/stable/generated/torch.nn.Module.html
 import ast
 from collections.abc import Iterator
 
-from ..analysis.binding_tests import binding_test
-from ..analysis.parsed_arguments import arguments_at
-from ..analysis.program import Program
-from ..analysis.rank_reach import differs_by_role
+from ..analysis.language.binding_tests import binding_test
+from ..analysis.ranks.rank_reach import differs_by_role
+from ..analysis.settings.parsed_arguments import arguments_at
+from ..analysis.training.program import Program
 from ..editing.edits import Insert
 from ..findings import Finding
 from ..source.tree import precedes

@@ -17,9 +17,9 @@ Source       https://docs.python.org/3/library/argparse.html
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.constant_meanings import ConstantSetting
-from ..analysis.constant_settings import constant_settings
-from ..analysis.program import Program
+from ..analysis.settings.constant_meanings import ConstantSetting
+from ..analysis.settings.constant_settings import constant_settings
+from ..analysis.training.program import Program
 from ..editing.edits import Edit
 from ..findings import Finding
 from .constant_places import CommandLine

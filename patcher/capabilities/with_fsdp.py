@@ -20,8 +20,8 @@ Source       torch.distributed.fsdp.fully_shard; https://arxiv.org/abs/2304.1127
 import ast
 from collections.abc import Iterator
 
-from ..analysis.parsed_arguments import arguments_at
-from ..analysis.program import Program
+from ..analysis.settings.parsed_arguments import arguments_at
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding
 from ..source.tree import argument, within

@@ -19,9 +19,9 @@ Source       torch.utils.data.DataLoader; torch.set_float32_matmul_precision;
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loaders import loader_calls
-from ..analysis.parsed_arguments import argument_sites, arguments_at
-from ..analysis.program import Program
+from ..analysis.settings.parsed_arguments import argument_sites, arguments_at
+from ..analysis.training.loaders import loader_calls
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding
 from ..fixes.behind_binding import behind_binding

@@ -21,7 +21,7 @@ Source       https://arxiv.org/abs/2106.09685;
 
 from collections.abc import Iterator
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Define
 from ..findings import Finding
 from ..source.tree import argument

@@ -25,9 +25,9 @@ import textwrap
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.parsed_arguments import argument_sites, arguments_at
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.settings.parsed_arguments import argument_sites, arguments_at
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding
 from ..fixes.behind_binding import behind_binding

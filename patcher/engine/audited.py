@@ -6,7 +6,7 @@ import difflib
 import re
 from collections import Counter
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..audit import audit
 from ..audit.verdict import AuditVerdict
 from ..source.module import Module

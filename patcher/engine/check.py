@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..codes import select_codes
 from ..findings import Finding
 from ..rules import Rule

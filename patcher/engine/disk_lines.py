@@ -7,7 +7,7 @@ import re
 from difflib import SequenceMatcher
 
 from ...record import replace
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..findings import Finding
 from ..source.module import Module
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ...record import replace
-from ..analysis.frameworks import (
+from ..analysis.training.frameworks import (
     AVERAGES_GRADIENTS,
     DEALS_DATA,
     DIVIDES_WORK,
     OWNS_LOOP,
     calls_one_of,
 )
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from ...errors import InputError
 from ...record import record, replace
-from ..analysis.load import SourceReader, read_program, read_source
-from ..analysis.program import Program
+from ..analysis.training.load import SourceReader, read_program, read_source
+from ..analysis.training.program import Program
 from ..audit.verdict import AuditVerdict
 from ..capabilities import Capability
 from ..editing.edits import RefusedError

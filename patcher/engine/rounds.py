@@ -9,7 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterable
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Enter, Guard, Insert, RefusedError, Replace, Rewrite, Unwrap
 from ..findings import Finding
 from ..source.files import Source

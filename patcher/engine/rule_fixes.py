@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import cached_property
 
 from ...errors import InputError
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..audit import audit
 from ..audit.verdict import AuditVerdict
 from ..editing.edits import RefusedError

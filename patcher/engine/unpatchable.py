@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ..analysis.program import Program
-from ..analysis.spawning import spawned_ranks
+from ..analysis.ranks.spawning import spawned_ranks
+from ..analysis.training.program import Program
 
 
 def reason_not_to_begin(program: Program) -> str:

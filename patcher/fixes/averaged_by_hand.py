@@ -11,11 +11,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.batch_taint import NotDealtError
-from ..analysis.frameworks import OPTIMIZERS
-from ..analysis.program import Program
-from ..analysis.steps_apart import refuse_steps_apart
-from ..analysis.train_loops import (
+from ..analysis.batches.batch_taint import NotDealtError
+from ..analysis.batches.steps_apart import refuse_steps_apart
+from ..analysis.models.wrapping import AVERAGE
+from ..analysis.training.frameworks import OPTIMIZERS
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import (
     CLIPPING,
     TrainLoop,
     is_backward,
@@ -23,7 +24,6 @@ from ..analysis.train_loops import (
     is_optimizer_step,
     is_step_of_inputs,
 )
-from ..analysis.wrapping import AVERAGE
 from ..editing.edits import Define, Edit, Import, Insert
 from ..source.module import Module
 from ..source.tree import everywhere, mentions

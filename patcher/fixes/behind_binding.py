@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 
-from ..analysis.results import binding_in_head
+from ..analysis.language.results import binding_in_head
 from ..editing.edits import Edit, Insert, Rewrite
 from ..source.module import Module
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import
 from ..source.module import Module
 from ..source.tree import everywhere, keyword

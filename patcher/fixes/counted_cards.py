@@ -5,9 +5,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.call_graph import reachable_functions
-from ..analysis.names import answered_once
-from ..analysis.program import Program
+from ..analysis.language.call_graph import reachable_functions
+from ..analysis.language.names import answered_once
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..source.module import Module
 from ..source.tree import Function, argument, everywhere, is_inside, precedes, within

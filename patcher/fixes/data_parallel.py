@@ -7,10 +7,10 @@ import re
 from collections.abc import Collection
 
 from ...record import record
-from ..analysis.call_graph import reachable_functions
-from ..analysis.conditions import condition
-from ..analysis.conversions import converted_model
-from ..analysis.program import Program
+from ..analysis.language.call_graph import reachable_functions
+from ..analysis.language.conditions import condition
+from ..analysis.models.conversions import converted_model
+from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import (
     Function,

@@ -10,23 +10,23 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ..analysis.adapted_copies import adapted_copy
-from ..analysis.kept_graphs import kept_graph
-from ..analysis.names import answered_once
-from ..analysis.past_wrapper import returned_weight, steps_past_wrapper
-from ..analysis.penalties import lone_penalty
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, UNKNOWN, roles_reaching_in_function, value_for_role
-from ..analysis.teachers import only_teaches
-from ..analysis.trained_models import (
+from ..analysis.language.names import answered_once
+from ..analysis.models.adapted_copies import adapted_copy
+from ..analysis.models.kept_graphs import kept_graph
+from ..analysis.models.past_wrapper import returned_weight, steps_past_wrapper
+from ..analysis.models.penalties import lone_penalty
+from ..analysis.models.teachers import only_teaches
+from ..analysis.models.trained_models import (
     all_names,
     last_part,
     models_handed_over,
     trained_models,
     trained_without,
 )
-from ..analysis.wrapped_parts import model_with_more_parts
-from ..analysis.wrapping import ABOUT_CARDS, averages_otherwise, loops_that_step
+from ..analysis.models.wrapped_parts import model_with_more_parts
+from ..analysis.models.wrapping import ABOUT_CARDS, averages_otherwise, loops_that_step
+from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, roles_reaching_in_function, value_for_role
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Rewrite
 from ..source.module import Module
 from ..source.tree import (

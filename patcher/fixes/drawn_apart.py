@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 
-from ..analysis.program import Program
-from ..analysis.random_draws import ALIKE
-from ..analysis.train_loops import TrainLoop, calls_around
+from ..analysis.batches.random_draws import ALIKE
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop, calls_around
 from ..source.module import Module
 from ..source.tree import everywhere, names_within, parameters, within
 from .group_setup import is_our_group

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.evaluations import Evaluation
+from ..analysis.training.evaluations import Evaluation
 from ..source.module import Module
 from ..source.tree import mentions, names_within, parameters, within
 from .process_group import unwrapped_model

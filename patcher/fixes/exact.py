@@ -13,12 +13,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.in_batch_negatives import is_arange, masked_products, products
-from ..analysis.literal_arguments import literal_truth
-from ..analysis.loaders import Loader, trace_loader
-from ..analysis.manual_sharding import is_constant
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.language.literal_arguments import literal_truth
+from ..analysis.ranks.manual_sharding import is_constant
+from ..analysis.settings.in_batch_negatives import is_arange, masked_products, products
+from ..analysis.training.loaders import Loader, trace_loader
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Rewrite
 from ..editing.helpers import helper_names
 from ..findings import Finding

@@ -13,7 +13,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ..analysis.in_batch_negatives import TRANSPOSES, Product
+from ..analysis.settings.in_batch_negatives import TRANSPOSES, Product
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..source.module import Module
 from ..source.tree import Function, argument, bound_names, everywhere, parameters, within

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Edit, Guard, Insert, Replace, Rewrite
 from ..source.module import Module
 from ..source.tree import bound_names, everywhere, mentions, names_within, within

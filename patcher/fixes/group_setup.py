@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..source.module import Module
 from ..source.tree import is_inside, mentions, position, within

@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
 from ..source.tree import everywhere, keyword, within
 

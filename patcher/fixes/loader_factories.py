@@ -9,9 +9,9 @@ from __future__ import annotations
 import ast
 from collections.abc import Sequence
 
-from ..analysis.literal_arguments import CallPlace, Calls, literal
-from ..analysis.loaders import Loader
-from ..analysis.program import Program
+from ..analysis.language.literal_arguments import CallPlace, Calls, literal
+from ..analysis.training.loaders import Loader
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..source.module import Module
 from ..source.tree import Function, below, keyword, last_argument, parameters, within

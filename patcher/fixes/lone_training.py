@@ -12,17 +12,17 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.batch_taint import NotDealtError
-from ..analysis.conversions import converted_model
-from ..analysis.evaluations import GRADLESS
-from ..analysis.frameworks import OPTIMIZERS
-from ..analysis.own_wrappers import other_subclasses, passed_on
-from ..analysis.past_wrapper import returned_weight
-from ..analysis.program import Program
-from ..analysis.summed_losses import refuse_summed_losses
-from ..analysis.train_loops import TrainLoop, backward_calls, loop_around
-from ..analysis.trained_models import names_given
-from ..analysis.wrapping import SHARED
+from ..analysis.batches.batch_taint import NotDealtError
+from ..analysis.batches.summed_losses import refuse_summed_losses
+from ..analysis.models.conversions import converted_model
+from ..analysis.models.past_wrapper import returned_weight
+from ..analysis.models.trained_models import names_given
+from ..analysis.models.wrapping import SHARED
+from ..analysis.training.evaluations import GRADLESS
+from ..analysis.training.frameworks import OPTIMIZERS
+from ..analysis.training.own_wrappers import other_subclasses, passed_on
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop, backward_calls, loop_around
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..source.module import Module
 from ..source.tree import Function, keyword, names_within, within

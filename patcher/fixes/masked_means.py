@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import Function, within
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 
-from ..analysis.evaluations import Evaluation
-from ..analysis.loaders import Loader
-from ..analysis.parsed_arguments import parameter_with_arguments
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
-from ..analysis.unused_parameters import all_get_gradients
+from ..analysis.models.unused_parameters import all_get_gradients
+from ..analysis.settings.parsed_arguments import parameter_with_arguments
+from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.loaders import Loader
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Guard, Import, Insert
 from ..source.module import Module
 from ..source.tree import (

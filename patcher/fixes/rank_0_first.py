@@ -5,10 +5,10 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.before_group import runs_before_group
-from ..analysis.names import answered_once
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
+from ..analysis.language.names import answered_once
+from ..analysis.ranks.before_group import runs_before_group
+from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..source.module import Module
 from ..source.tree import FUNCTIONS, Function, everywhere, is_inside, position, within

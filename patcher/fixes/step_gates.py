@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.train_loops import TrainLoop
+from ..analysis.training.train_loops import TrainLoop
 from ..source.tree import bound_names, everywhere, is_inside, mentions, names_within, within
 
 

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import ast
 
-from ..analysis.batch_counts import horizons_of_all, refuse_other_plans, sums_of_all
-from ..analysis.batch_origins import refuse_order_of_sets
-from ..analysis.batch_sources import batch_source
-from ..analysis.batch_taint import NotDealtError
-from ..analysis.before_group import runs_before_group
-from ..analysis.dealing import TURNS
-from ..analysis.name_flow import spread
-from ..analysis.program import Program
-from ..analysis.random_draws import ALIKE, draws_of, is_seeded
-from ..analysis.summed_losses import refuse_summed_losses
-from ..analysis.train_loops import TrainLoop
+from ..analysis.batches.batch_counts import horizons_of_all, refuse_other_plans, sums_of_all
+from ..analysis.batches.batch_origins import refuse_order_of_sets
+from ..analysis.batches.batch_sources import batch_source
+from ..analysis.batches.batch_taint import NotDealtError
+from ..analysis.batches.random_draws import ALIKE, draws_of, is_seeded
+from ..analysis.batches.summed_losses import refuse_summed_losses
+from ..analysis.language.name_flow import spread
+from ..analysis.ranks.before_group import runs_before_group
+from ..analysis.ranks.dealing import TURNS
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..source.branches import exclusive
 from ..source.module import Module

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import ast
 
-from ..analysis.call_graph import reachable_functions
-from ..analysis.file_effects import file_uses
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANK_NAMES, RANKS, roles_reaching, roles_reaching_in_function
+from ..analysis.effects.file_effects import file_uses
+from ..analysis.language.call_graph import reachable_functions
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.ranks.rank_reach import (
+    RANK_NAMES,
+    RANKS,
+    roles_reaching,
+    roles_reaching_in_function,
+)
+from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import (
     Function,

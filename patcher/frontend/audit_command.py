@@ -15,7 +15,7 @@ from ...command_help import HelpfulCommand
 from ...completion import files
 from ...errors import InputError
 from ...record import record
-from ..analysis.load import read_program
+from ..analysis.training.load import read_program
 from ..audit import all_obligations
 from ..audit import audit as judge
 from ..audit.verdict import AuditVerdict

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from ...record import record
-from ..analysis.load import read_program
+from ..analysis.training.load import read_program
 from ..editing.text_edits import TextEdit, text_edits
 from ..engine.patch import FileChange, Patch
 from ..engine.rule_fixes import RuleFixes

@@ -19,7 +19,7 @@ from .diagnostics import Diagnostic, FileError, diagnose, own_mistake
 from .remedies import remedies
 
 if TYPE_CHECKING:
-    from ..analysis.program import Program
+    from ..analysis.training.program import Program
     from ..rules import Rule
     from ..source.files import Source
     from .progress import CheckProgress
@@ -160,7 +160,7 @@ def check_script(
     path: str, codes: tuple[str, ...], store: Cache, data: bytes | None = None
 ) -> CacheEntry:
     """Check one script; ``data`` replaces the file's bytes."""
-    from ..analysis.load import read_program  # not needed where every result is cached
+    from ..analysis.training.load import read_program  # not needed where every result is cached
 
     folder = os.path.dirname(os.path.realpath(path))
     probes: dict[str, str | None] = {}

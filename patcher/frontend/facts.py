@@ -14,16 +14,16 @@ import click
 from ...command_help import HelpfulCommand
 from ...errors import InputError
 from ...record import as_dict, record
-from ..analysis.constant_meanings import ConstantSetting
-from ..analysis.constant_settings import constant_settings
-from ..analysis.evaluations import Evaluation
-from ..analysis.flag_roles import flag_roles
-from ..analysis.load import read_program
-from ..analysis.loaders import Loader, loader_calls, loader_from_call
-from ..analysis.pretrained_models import NO_MODEL, UnknownModel, pretrained_model
-from ..analysis.program import Program
-from ..analysis.rank_reach import ROLES, differs_by_role, roles_reaching
-from ..analysis.train_loops import TrainLoop
+from ..analysis.ranks.rank_reach import ROLES, differs_by_role, roles_reaching
+from ..analysis.settings.constant_meanings import ConstantSetting
+from ..analysis.settings.constant_settings import constant_settings
+from ..analysis.settings.flag_roles import flag_roles
+from ..analysis.settings.pretrained_models import NO_MODEL, UnknownModel, pretrained_model
+from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.load import read_program
+from ..analysis.training.loaders import Loader, loader_calls, loader_from_call
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..capabilities.models import models_of
 from ..source.module import Module
 from ..source.tree import argument, position, within

@@ -12,7 +12,7 @@ import click
 
 from ...errors import InputError
 from ...record import record
-from ..analysis.load import read_program, read_source
+from ..analysis.training.load import read_program, read_source
 from ..capabilities import Capability
 from ..engine.check import check
 from ..engine.disk_lines import finding_on_disk

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from ..findings import Finding, Safety, Severity
 
 if TYPE_CHECKING:
-    from ..analysis.program import Program
+    from ..analysis.training.program import Program
 
 Remedies = dict[str, tuple[str, bool]]  # by safety: what to do, and whether patch does it
 REPAIRS: Remedies = {

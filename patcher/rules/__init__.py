@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from ...record import record, replace
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..codes import rule_files
 from ..findings import Finding, Safety, Severity
 

@@ -11,7 +11,7 @@ Source       https://docs.astral.sh/ruff/rules/unused-noqa/ does the same for it
 
 from collections.abc import Iterator
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF100", Severity.NOTE, Safety.REPORT

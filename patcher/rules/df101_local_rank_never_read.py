@@ -15,9 +15,9 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
-from ..analysis.frameworks import calls_one_of
-from ..analysis.program import Program
-from ..analysis.spawning import is_spawned_number
+from ..analysis.ranks.spawning import is_spawned_number
+from ..analysis.training.frameworks import calls_one_of
+from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding

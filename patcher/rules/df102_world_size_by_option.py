@@ -16,9 +16,9 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
-from ..analysis.path_text import options_in
-from ..analysis.program import Program
-from ..analysis.spawning import spawned_ranks
+from ..analysis.effects.path_text import options_in
+from ..analysis.ranks.spawning import spawned_ranks
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding

@@ -18,8 +18,7 @@ import re
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.program import Program
-from ..analysis.rank_reach import (
+from ..analysis.ranks.rank_reach import (
     RANK_OF_ROLE,
     Role,
     is_doubtful,
@@ -27,7 +26,8 @@ from ..analysis.rank_reach import (
     roles_reaching,
     value_for_role,
 )
-from ..analysis.spawning import is_spawned_number
+from ..analysis.ranks.spawning import is_spawned_number
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

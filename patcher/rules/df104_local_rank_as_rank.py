@@ -15,10 +15,16 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK a
 import ast
 from collections.abc import Iterator
 
-from ..analysis.before_group import code_before_group
-from ..analysis.conditions import asked_value, plain_test, reads
-from ..analysis.program import Program
-from ..analysis.rank_reach import Role, is_rank_test, rank_gates, value_for_role, values_by_role
+from ..analysis.language.conditions import asked_value, plain_test, reads
+from ..analysis.ranks.before_group import code_before_group
+from ..analysis.ranks.rank_reach import (
+    Role,
+    is_rank_test,
+    rank_gates,
+    value_for_role,
+    values_by_role,
+)
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

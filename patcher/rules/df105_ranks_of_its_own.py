@@ -14,8 +14,8 @@ Source       torch.multiprocessing.spawn; https://docs.pytorch.org/docs/stable/e
 
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.spawning import spawned_ranks
+from ..analysis.ranks.spawning import spawned_ranks
+from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF105", Severity.NOTE, Safety.REPORT

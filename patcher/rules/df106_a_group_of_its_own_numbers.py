@@ -15,9 +15,9 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
-from ..analysis.possible_values import values_of
-from ..analysis.program import Program
-from ..analysis.spawning import spawned_ranks
+from ..analysis.ranks.spawning import spawned_ranks
+from ..analysis.training.possible_values import values_of
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding

@@ -14,9 +14,9 @@ Source       torch.nn.DataParallel; hazards counted in 13 of 134 public scripts
 
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.train_loops import is_backward
-from ..analysis.wrapping import averages_otherwise
+from ..analysis.models.wrapping import averages_otherwise
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import is_backward
 from ..findings import Finding, Safety, Severity
 from ..fixes.counted_cards import one_card_each
 from ..fixes.group_setup import group_setup, why_no_group

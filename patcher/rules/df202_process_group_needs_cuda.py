@@ -15,9 +15,9 @@ Source       https://docs.pytorch.org/docs/stable/distributed.html
 import ast
 from collections.abc import Iterator
 
-from ..analysis.conditions import condition, tests_that_hold
-from ..analysis.program import Program
-from ..analysis.rank_reach import is_rank_test
+from ..analysis.language.conditions import condition, tests_that_hold
+from ..analysis.ranks.rank_reach import is_rank_test
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import arguments_name, on_cuda_test, one_hour, use_cuda_test

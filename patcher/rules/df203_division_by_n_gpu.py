@@ -12,7 +12,7 @@ Source       torch.cuda.device_count
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

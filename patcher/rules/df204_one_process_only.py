@@ -19,8 +19,8 @@ Source       https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.wrapping import averages_otherwise, loops_that_step
+from ..analysis.models.wrapping import averages_otherwise, loops_that_step
+from ..analysis.training.program import Program
 from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError

@@ -18,8 +18,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_apart import knew_no_ranks

@@ -16,8 +16,8 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding

@@ -15,8 +15,8 @@ Source       https://docs.pytorch.org/docs/stable/generated/torch.nn.DataParalle
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.rank_reach import Role, roles_reaching
+from ..analysis.ranks.rank_reach import Role, roles_reaching
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

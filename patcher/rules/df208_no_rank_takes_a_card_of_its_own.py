@@ -16,9 +16,9 @@ Source       https://docs.pytorch.org/docs/stable/generated/torch.cuda.set_devic
 import ast
 from collections.abc import Iterator
 
-from ..analysis.frameworks import OWNS_LOOP, calls_one_of
-from ..analysis.program import Program
-from ..analysis.wrapping import OTHER_WAYS
+from ..analysis.models.wrapping import OTHER_WAYS
+from ..analysis.training.frameworks import OWNS_LOOP, calls_one_of
+from ..analysis.training.program import Program
 from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

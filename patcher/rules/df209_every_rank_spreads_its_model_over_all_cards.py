@@ -15,10 +15,10 @@ Source       https://huggingface.co/docs/accelerate/concept_guides/big_model_inf
 import ast
 from collections.abc import Iterator
 
-from ..analysis.frameworks import OWNS_LOOP, calls_one_of
-from ..analysis.program import Program
-from ..analysis.trained_models import last_part, trained_models
-from ..analysis.wrapping import OTHER_WAYS
+from ..analysis.models.trained_models import last_part, trained_models
+from ..analysis.models.wrapping import OTHER_WAYS
+from ..analysis.training.frameworks import OWNS_LOOP, calls_one_of
+from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

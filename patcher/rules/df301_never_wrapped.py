@@ -20,19 +20,19 @@ Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of
 import ast
 from collections.abc import Iterator
 
-from ..analysis.binding_tests import binding_test
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.rank_reach import (
+from ..analysis.language.binding_tests import binding_test
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.models.trained_models import (
+    left_bare,
+    trained_beside_wrapped,
+)
+from ..analysis.models.wrapping import averages_otherwise, is_wrapped, loops_that_step, takes_steps
+from ..analysis.ranks.rank_reach import (
     RANKS,
     roles_reaching,
     roles_reaching_in_function,
 )
-from ..analysis.trained_models import (
-    left_bare,
-    trained_beside_wrapped,
-)
-from ..analysis.wrapping import averages_otherwise, is_wrapped, loops_that_step, takes_steps
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError

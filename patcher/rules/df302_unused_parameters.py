@@ -17,7 +17,7 @@ import ast
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unused_parameters_option

@@ -19,10 +19,10 @@ Source       torch.nn.DataParallel
 import ast
 from collections.abc import Iterator
 
-from ..analysis.kept_graphs import kept_graph
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching_in_function
-from ..analysis.wrapping import is_whatever_cards
+from ..analysis.models.kept_graphs import kept_graph
+from ..analysis.models.wrapping import is_whatever_cards
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching_in_function
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import NO_GROUP, end, serves_training, wrap_in

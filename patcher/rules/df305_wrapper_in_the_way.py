@@ -19,13 +19,10 @@ Source       torch.nn.parallel.DistributedDataParallel (module)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.certain_reach import is_negated
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.past_wrapper import steps_past_wrapper
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, UNKNOWN, Role, is_doubtful, value_for_role
-from ..analysis.saved_wrappers import is_wrapped
-from ..analysis.wrapper_attributes import (
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.models.past_wrapper import steps_past_wrapper
+from ..analysis.models.saved_wrappers import is_wrapped
+from ..analysis.models.wrapper_attributes import (
     WRAPPERS,
     is_lacking,
     is_of_engine,
@@ -35,7 +32,10 @@ from ..analysis.wrapper_attributes import (
     makes_loss,
     may_be_engine,
 )
-from ..analysis.wrapping import averages_otherwise, is_whatever_cards
+from ..analysis.models.wrapping import averages_otherwise, is_whatever_cards
+from ..analysis.ranks.certain_reach import is_negated
+from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, Role, is_doubtful, value_for_role
+from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import NO_GROUP, is_move, wrap_in

@@ -24,7 +24,7 @@ Source       torch.autograd.Function (gradients of all ranks' losses are added u
 import ast
 from collections.abc import Iterator
 
-from ..analysis.in_batch_negatives import (
+from ..analysis.settings.in_batch_negatives import (
     SIMILARITY,
     Product,
     diagonals,
@@ -34,7 +34,7 @@ from ..analysis.in_batch_negatives import (
     masked_products,
     products,
 )
-from ..analysis.program import Program, runs_in_training_step, trains_on_several_devices
+from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
 from ..fixes.gathering import GATHER_VECTORS, gather_batch, gather_columns, row_source
 from ..source.module import Module

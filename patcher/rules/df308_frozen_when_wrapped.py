@@ -23,9 +23,9 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.train_loops import is_backward
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import is_backward
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

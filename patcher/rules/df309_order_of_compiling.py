@@ -27,8 +27,8 @@ import itertools
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.program import Program
-from ..analysis.rank_reach import EVERYONE, RANKS, Role, roles_reaching_in_function
+from ..analysis.ranks.rank_reach import EVERYONE, RANKS, Role, roles_reaching_in_function
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Insert, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import dedented_lines, with_gate

@@ -27,9 +27,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.class_weights import class_weighted_losses
-from ..analysis.loss_reduction import Reduction, asked_for
-from ..analysis.program import Program, runs_in_training_step, trains_on_several_devices
+from ..analysis.batches.class_weights import class_weighted_losses
+from ..analysis.batches.loss_reduction import Reduction, asked_for
+from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.library_losses import token_means

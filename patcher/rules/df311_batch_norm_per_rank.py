@@ -16,8 +16,8 @@ Source       torch.nn.SyncBatchNorm, torch.nn.parallel.DistributedDataParallel
 
 from collections.abc import Iterator
 
-from ..analysis.batch_norm import batch_norm_layers
-from ..analysis.program import Program, trains_on_several_devices
+from ..analysis.models.batch_norm import batch_norm_layers
+from ..analysis.training.program import Program, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "DF311", Severity.NOTE, Safety.UNSAFE

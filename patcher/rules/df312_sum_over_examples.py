@@ -15,10 +15,10 @@ Source       torch.nn.parallel.DistributedDataParallel (gradients are averaged)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loss_reduction import Reduction, reduction_of
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop, backward_calls
-from ..analysis.wrapping import SHARED, takes_steps
+from ..analysis.batches.loss_reduction import Reduction, reduction_of
+from ..analysis.models.wrapping import SHARED, takes_steps
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop, backward_calls
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.averaged_by_hand import ALIKE

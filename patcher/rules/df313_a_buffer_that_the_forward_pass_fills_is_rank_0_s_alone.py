@@ -16,8 +16,8 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.frameworks import COLLECTIVES
-from ..analysis.program import Program, trains_on_several_devices
+from ..analysis.training.frameworks import COLLECTIVES
+from ..analysis.training.program import Program, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import Function, argument_values, everywhere, parameters, within

@@ -13,8 +13,8 @@ Source       torch.nn.parallel.DistributedDataParallel (__setstate__)
 
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.saved_wrappers import saved_wrappers
+from ..analysis.models.saved_wrappers import saved_wrappers
+from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unwrapped_model

@@ -14,10 +14,10 @@ Source       torch.nn.parallel.DistributedDataParallel (module)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.path_text import text_of_path
-from ..analysis.program import Program
-from ..analysis.saved_wrappers import SAVERS, is_wrap, is_wrapped
-from ..analysis.written_paths import names_rank
+from ..analysis.effects.path_text import text_of_path
+from ..analysis.effects.written_paths import names_rank
+from ..analysis.models.saved_wrappers import SAVERS, is_wrap, is_wrapped
+from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unwrapped_model

@@ -29,28 +29,28 @@ import re
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.batch_samplers import deals_by_rank
-from ..analysis.batch_taint import NotDealtError
-from ..analysis.dealing import (
+from ..analysis.batches.batch_taint import NotDealtError
+from ..analysis.batches.drawn_examples import drawn_example, ranks_draw_alike
+from ..analysis.models.wrapping import never_steps
+from ..analysis.ranks.batch_samplers import deals_by_rank
+from ..analysis.ranks.dealing import (
     dealt_by_hand,
     is_for_lone_process,
     is_iterable_dataset,
     seeded_by_rank,
     takes_turns,
 )
-from ..analysis.drawn_examples import drawn_example, ranks_draw_alike
-from ..analysis.frameworks import (
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.frameworks import (
     DEALS_DATA,
     DIVIDES_WORK,
     OWNS_LOOP,
     RANK_SAMPLERS,
     calls_one_of,
 )
-from ..analysis.loaders import Loader
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching
-from ..analysis.train_loops import TrainLoop
-from ..analysis.wrapping import never_steps
+from ..analysis.training.loaders import Loader
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.counted_cards import IN_GROUP

@@ -13,12 +13,12 @@ import ast
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.frameworks import RANK_SAMPLERS
-from ..analysis.literal_arguments import CallPlace, calls_that_train
-from ..analysis.loaders import Loader, trace_loader
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop, calls_around
+from ..analysis.language.literal_arguments import CallPlace, calls_that_train
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.training.frameworks import RANK_SAMPLERS
+from ..analysis.training.loaders import Loader, trace_loader
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop, calls_around
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -18,13 +18,13 @@ Source       torch.utils.data.distributed.DistributedSampler; hazards counted in
 import ast
 from collections.abc import Iterator
 
-from ..analysis.manual_sharding import (
+from ..analysis.ranks.manual_sharding import (
     assignments,
     looks_like_rank,
     manual_shards,
     single_process_tests,
 )
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -17,10 +17,10 @@ Source       torch.utils.data.distributed.DistributedSampler (assumes equal data
 import ast
 from collections.abc import Iterator
 
-from ..analysis.call_graph import reachable_functions
-from ..analysis.program import Program
-from ..analysis.random_draws import ALIKE
-from ..analysis.rank_reach import RANK_NAMES, RANKS, roles_reaching
+from ..analysis.batches.random_draws import ALIKE
+from ..analysis.language.call_graph import reachable_functions
+from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart

@@ -12,8 +12,8 @@ Source       multiprocessing.pool.Pool; https://docs.pytorch.org/docs/stable/ela
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.rank_reach import Role, roles_reaching
+from ..analysis.ranks.rank_reach import Role, roles_reaching
+from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.tree import argument, everywhere

@@ -17,19 +17,19 @@ Source       os.replace (atomic on one file system)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.file_locks import holds_file_lock
-from ..analysis.manual_sharding import is_constant
-from ..analysis.met_between import waits_between
-from ..analysis.program import Program
-from ..analysis.rank_reach import (
+from ..analysis.effects.file_locks import holds_file_lock
+from ..analysis.effects.met_between import waits_between
+from ..analysis.effects.written_paths import is_memory, is_of_one_example
+from ..analysis.models.wrapping import averages_otherwise
+from ..analysis.ranks.manual_sharding import is_constant
+from ..analysis.ranks.rank_reach import (
     RANK_NAMES,
     RANKS,
     Role,
     is_doubtful,
     roles_reaching,
 )
-from ..analysis.wrapping import averages_otherwise
-from ..analysis.written_paths import is_memory, is_of_one_example
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order, save_on_main

@@ -12,8 +12,8 @@ Source       torch.utils.data.DataLoader (shuffle)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loaders import loader_calls
-from ..analysis.program import Program
+from ..analysis.training.loaders import loader_calls
+from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.tree import argument, keyword

@@ -16,9 +16,9 @@ Source       torch.utils.data.random_split (generator); sklearn.model_selection.
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.random_draws import ALIKE
-from ..analysis.rank_reach import RANKS, roles_reaching
+from ..analysis.batches.random_draws import ALIKE
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

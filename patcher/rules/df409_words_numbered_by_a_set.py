@@ -15,11 +15,11 @@ Source       docs.python.org/3/reference/datamodel.html#object.__hash__ (hashes 
 import ast
 from collections.abc import Iterator
 
-from ..analysis.possible_values import Place
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching
-from ..analysis.set_order import LISTS, place_of_order
-from ..analysis.words import holds_words
+from ..analysis.batches.set_order import LISTS, place_of_order
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.possible_values import Place
+from ..analysis.training.program import Program
+from ..analysis.training.words import holds_words
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -15,12 +15,12 @@ Source       torch.nn.parallel.DistributedDataParallel (forward synchronises buf
 import ast
 from collections.abc import Iterator
 
-from ..analysis.buffers import forward_meets
-from ..analysis.conditions import condition
-from ..analysis.evaluating_ranks import may_be_bare
-from ..analysis.evaluations import Evaluation
-from ..analysis.program import Program
-from ..analysis.rank_reach import Role, is_rank_test, rank_gates, value_for_role
+from ..analysis.language.conditions import condition
+from ..analysis.models.buffers import forward_meets
+from ..analysis.ranks.evaluating_ranks import may_be_bare
+from ..analysis.ranks.rank_reach import Role, is_rank_test, rank_gates, value_for_role
+from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import takes_module_out

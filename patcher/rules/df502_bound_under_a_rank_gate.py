@@ -16,16 +16,16 @@ Source       definite-assignment analysis, once for rank 0 and once for the othe
 import ast
 from collections.abc import Iterator
 
-from ..analysis.certain_reach import surely_on_every_rank
-from ..analysis.program import Program
-from ..analysis.rank_0_attributes import reads_on_other_ranks
-from ..analysis.rank_reach import (
+from ..analysis.ranks.certain_reach import surely_on_every_rank
+from ..analysis.ranks.rank_0_attributes import reads_on_other_ranks
+from ..analysis.ranks.rank_reach import (
     Role,
     rank_gates,
     roles_reaching,
     roles_reaching_in_function,
 )
-from ..analysis.unbound_reads import UnboundRead, unbound_reads
+from ..analysis.ranks.unbound_reads import UnboundRead, unbound_reads
+from ..analysis.training.program import Program
 from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main

@@ -17,10 +17,10 @@ Source       torch.utils.data.distributed.DistributedSampler (shuffle, drop_last
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.evaluating_ranks import combines_parts
-from ..analysis.evaluations import Evaluation
-from ..analysis.program import Program
-from ..analysis.rank_reach import Role, roles_reaching_in_function
+from ..analysis.ranks.evaluating_ranks import combines_parts
+from ..analysis.ranks.rank_reach import Role, roles_reaching_in_function
+from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.loader_factories import UntoldError, training_test

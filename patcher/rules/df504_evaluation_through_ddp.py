@@ -15,12 +15,12 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.buffers import forward_meets, is_bare
-from ..analysis.evaluating_ranks import gets_the_module, may_be_bare, ranks_keep_pace
-from ..analysis.evaluations import Evaluation
-from ..analysis.frameworks import RANK_SAMPLERS
-from ..analysis.program import Program
-from ..analysis.wrapping import wraps_for_good
+from ..analysis.models.buffers import forward_meets, is_bare
+from ..analysis.models.wrapping import wraps_for_good
+from ..analysis.ranks.evaluating_ranks import gets_the_module, may_be_bare, ranks_keep_pace
+from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.frameworks import RANK_SAMPLERS
+from ..analysis.training.program import Program
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import (

@@ -13,10 +13,10 @@ Source       torch.distributed.all_gather_object
 import ast
 from collections.abc import Iterator
 
-from ..analysis.evaluations import Evaluation
-from ..analysis.loaders import Loader
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.loaders import Loader
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import evaluation_share, lone_process_test

@@ -19,18 +19,16 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
-from ..analysis.certain_reach import may_never_hold
-from ..analysis.frameworks import DIVIDES_WORK, calls_one_of
-from ..analysis.left_early import is_answered_around, meets_those_who_stay
-from ..analysis.program import Program
-from ..analysis.rank_divergence import (
+from ..analysis.ranks.certain_reach import may_never_hold
+from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
+from ..analysis.ranks.rank_divergence import (
     RankDependentExit,
     conditional_exits,
     in_lock_step,
     is_number_test,
     rank_dependent_exits,
 )
-from ..analysis.rank_reach import (
+from ..analysis.ranks.rank_reach import (
     RANKS,
     Role,
     is_rank_test,
@@ -38,7 +36,9 @@ from ..analysis.rank_reach import (
     roles_reaching_in_function,
     value_for_role,
 )
-from ..analysis.train_loops import TrainLoop
+from ..analysis.training.frameworks import DIVIDES_WORK, calls_one_of
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -13,9 +13,9 @@ Source       torch.utils.data.DataLoader (shuffle), torch.utils.data.RandomSampl
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loaders import Loader
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching, roles_reaching_in_function
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching, roles_reaching_in_function
+from ..analysis.training.loaders import Loader
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import lone_process_test

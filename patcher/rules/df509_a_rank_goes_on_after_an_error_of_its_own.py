@@ -15,8 +15,8 @@ Source       torch.nn.parallel.DistributedDataParallel, torch.distributed.init_p
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.train_loops import backward_calls
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import backward_calls
 from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

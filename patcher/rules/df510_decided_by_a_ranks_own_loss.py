@@ -15,10 +15,10 @@ Source       torch.optim.lr_scheduler.ReduceLROnPlateau, torch.nn.parallel.Distr
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.rank_divergence import decisions_by, in_lock_step, own_steps_and_results
-from ..analysis.rank_reach import RANKS, roles_reaching
-from ..analysis.train_loops import TrainLoop
+from ..analysis.ranks.rank_divergence import decisions_by, in_lock_step, own_steps_and_results
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -16,12 +16,12 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.batch_norm import norms_by_batch
-from ..analysis.evaluations import Evaluation
-from ..analysis.program import Program
-from ..analysis.rank_divergence import conditional_exits, decisions_by
-from ..analysis.rank_reach import RANKS, roles_reaching
-from ..analysis.wrapping import AVERAGE, SHARED
+from ..analysis.models.batch_norm import norms_by_batch
+from ..analysis.models.wrapping import AVERAGE, SHARED
+from ..analysis.ranks.rank_divergence import conditional_exits, decisions_by
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import runs_the_module

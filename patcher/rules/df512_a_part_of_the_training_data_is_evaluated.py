@@ -15,11 +15,11 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
-from ..analysis.evaluating_ranks import combines_parts
-from ..analysis.evaluations import Evaluation
-from ..analysis.loaders import Loader, trace_loader
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.ranks.evaluating_ranks import combines_parts
+from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.loaders import Loader, trace_loader
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -15,10 +15,10 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.batch_counts import added
-from ..analysis.loaders import trace_loader
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.batches.batch_counts import added
+from ..analysis.training.loaders import trace_loader
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import everywhere, names_within, position, within

@@ -16,14 +16,14 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from ..analysis.certain_reach import surely_on_every_rank
-from ..analysis.file_effects import staged_folder
-from ..analysis.file_locks import holds_file_lock
-from ..analysis.frameworks import OWNS_LOOP, calls_one_of
-from ..analysis.program import Program
-from ..analysis.rank_reach import Role, roles_reaching
-from ..analysis.wrapping import OTHER_WAYS
-from ..analysis.written_paths import is_memory, is_of_one_example, is_open_file, names_rank
+from ..analysis.effects.file_effects import staged_folder
+from ..analysis.effects.file_locks import holds_file_lock
+from ..analysis.effects.written_paths import is_memory, is_of_one_example, is_open_file, names_rank
+from ..analysis.models.wrapping import OTHER_WAYS
+from ..analysis.ranks.certain_reach import surely_on_every_rank
+from ..analysis.ranks.rank_reach import Role, roles_reaching
+from ..analysis.training.frameworks import OWNS_LOOP, calls_one_of
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Enter, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main

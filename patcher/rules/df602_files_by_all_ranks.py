@@ -17,18 +17,18 @@ import ast
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.before_group import runs_before_group
-from ..analysis.file_locks import holds_file_lock
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.rank_reach import (
+from ..analysis.effects.file_locks import holds_file_lock
+from ..analysis.effects.written_paths import is_memory, names_rank, parts_of_text
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.ranks.before_group import runs_before_group
+from ..analysis.ranks.rank_reach import (
     RANKS,
     Role,
     is_rank_test,
     roles_reaching,
     roles_reaching_in_function,
 )
-from ..analysis.written_paths import is_memory, names_rank, parts_of_text
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT, only_on_main

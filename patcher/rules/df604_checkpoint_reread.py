@@ -16,15 +16,22 @@ Source       torch.load
 import ast
 from collections.abc import Iterator
 
-from ..analysis.certain_reach import OF_A_RANK
-from ..analysis.early_reads import LOOKING, early_reads
-from ..analysis.file_effects import folder_of
-from ..analysis.frameworks import OPTIMIZERS
-from ..analysis.loaded_models import holds_used_model
-from ..analysis.met_between import waits_between
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, UNKNOWN, Role, is_doubtful, roles_reaching, value_for_role
-from ..analysis.written_paths import is_memory, names_rank
+from ..analysis.effects.early_reads import LOOKING, early_reads
+from ..analysis.effects.file_effects import folder_of
+from ..analysis.effects.met_between import waits_between
+from ..analysis.effects.written_paths import is_memory, names_rank
+from ..analysis.models.loaded_models import holds_used_model
+from ..analysis.ranks.certain_reach import OF_A_RANK
+from ..analysis.ranks.rank_reach import (
+    RANKS,
+    UNKNOWN,
+    Role,
+    is_doubtful,
+    roles_reaching,
+    value_for_role,
+)
+from ..analysis.training.frameworks import OPTIMIZERS
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT

@@ -15,8 +15,8 @@ Source       torch.load (weights_only); transformers.PreTrainedModel.from_pretra
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.results import spelled_name
+from ..analysis.language.results import spelled_name
+from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -16,18 +16,18 @@ Source       https://docs.python.org/3/library/shutil.html
 import ast
 from collections.abc import Iterator
 
-from ..analysis.before_group import runs_before_group
-from ..analysis.certain_reach import surely_on_every_rank
-from ..analysis.dealing import deals
-from ..analysis.effects import Kind, Reached, direct_effects
-from ..analysis.file_effects import BUFFERS, PathKind, file_uses, saves_picture
-from ..analysis.file_locks import holds_file_lock
-from ..analysis.loaders import loader_of
-from ..analysis.name_flow import names_in, spread
-from ..analysis.path_text import text_of_path
-from ..analysis.program import Program
-from ..analysis.rank_reach import Role, roles_reaching
-from ..analysis.written_paths import names_rank
+from ..analysis.effects.effects import Kind, Reached, direct_effects
+from ..analysis.effects.file_effects import BUFFERS, PathKind, file_uses, saves_picture
+from ..analysis.effects.file_locks import holds_file_lock
+from ..analysis.effects.path_text import text_of_path
+from ..analysis.effects.written_paths import names_rank
+from ..analysis.language.name_flow import names_in, spread
+from ..analysis.ranks.before_group import runs_before_group
+from ..analysis.ranks.certain_reach import surely_on_every_rank
+from ..analysis.ranks.dealing import deals
+from ..analysis.ranks.rank_reach import Role, roles_reaching
+from ..analysis.training.loaders import loader_of
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Insert
 from ..editing.helpers import helper_names
 from ..findings import Finding, Safety, Severity

@@ -17,9 +17,9 @@ Source       torch.distributed.barrier; torchvision.datasets.utils.download_and_
 import ast
 from collections.abc import Iterator
 
-from ..analysis.objects import classes_above, named_definition
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, is_surely_entered, roles_reaching
+from ..analysis.language.objects import classes_above, named_definition
+from ..analysis.ranks.rank_reach import RANKS, is_surely_entered, roles_reaching
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.rank_0_first import fetching_tests, goes_in_turn, rank_0_first

@@ -15,11 +15,11 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from ..analysis.before_group import runs_before_group
-from ..analysis.certain_reach import surely_on_every_rank
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, is_rank_test, roles_reaching
-from ..analysis.written_paths import names_rank
+from ..analysis.effects.written_paths import names_rank
+from ..analysis.ranks.before_group import runs_before_group
+from ..analysis.ranks.certain_reach import surely_on_every_rank
+from ..analysis.ranks.rank_reach import RANKS, is_rank_test, roles_reaching
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import IS_FIRST

@@ -16,11 +16,11 @@ Source       torch.distributed.barrier
 import ast
 from collections.abc import Iterator
 
-from ..analysis.before_group import runs_before_group
-from ..analysis.path_text import text_of_path
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANKS, roles_reaching
-from ..analysis.written_paths import names_rank
+from ..analysis.effects.path_text import text_of_path
+from ..analysis.effects.written_paths import names_rank
+from ..analysis.ranks.before_group import runs_before_group
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -18,8 +18,8 @@ import ast
 from collections.abc import Iterator
 
 from ...recipes.script_flags import Option
-from ..analysis.loaders import Loader
-from ..analysis.program import Program
+from ..analysis.training.loaders import Loader
+from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import everywhere

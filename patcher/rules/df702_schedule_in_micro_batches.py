@@ -19,12 +19,12 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...record import record
-from ..analysis.batch_counts import HORIZONS
-from ..analysis.loaders import trace_loader
-from ..analysis.program import Program
-from ..analysis.rank_reach import is_world_size
-from ..analysis.scheduler_steps import steps_with_micro_batches
-from ..analysis.train_loops import TrainLoop
+from ..analysis.batches.batch_counts import HORIZONS
+from ..analysis.ranks.rank_reach import is_world_size
+from ..analysis.training.loaders import trace_loader
+from ..analysis.training.program import Program
+from ..analysis.training.scheduler_steps import steps_with_micro_batches
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.grad_scaler import makes_schedule

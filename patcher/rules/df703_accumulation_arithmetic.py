@@ -18,13 +18,13 @@ Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the s
 import ast
 from collections.abc import Iterator
 
-from ..analysis.accumulated_losses import counts_on, loss_divisions
-from ..analysis.conditions import asked_value, comparison, plain_test
-from ..analysis.dealing import is_iterable_dataset
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop, calls_around
-from ..analysis.wrapping import SHARED
+from ..analysis.language.conditions import asked_value, comparison, plain_test
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.models.wrapping import SHARED
+from ..analysis.ranks.dealing import is_iterable_dataset
+from ..analysis.training.accumulated_losses import counts_on, loss_divisions
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop, calls_around
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import BATCH_SAMPLER

@@ -14,10 +14,10 @@ Source       counted in 53 of 134 public scripts
 import ast
 from collections.abc import Iterator
 
-from ..analysis.parsed_arguments import parameter_with_arguments
-from ..analysis.program import Program
-from ..analysis.rank_reach import RANK_NAMES
-from ..analysis.results import spelled_name
+from ..analysis.language.results import spelled_name
+from ..analysis.ranks.rank_reach import RANK_NAMES
+from ..analysis.settings.parsed_arguments import parameter_with_arguments
+from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import everywhere, position

@@ -17,9 +17,9 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from ..analysis.passed_arguments import argument_for_parameter
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.tree import bound_names, filter_within, parameters, precedes, within

@@ -13,9 +13,9 @@ Source       torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loaders import Loader, trace_loader
-from ..analysis.program import Program
-from ..analysis.rank_reach import is_world_size
+from ..analysis.ranks.rank_reach import is_world_size
+from ..analysis.training.loaders import Loader, trace_loader
+from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -19,9 +19,9 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.conditions import condition
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop, loop_around
+from ..analysis.language.conditions import condition
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop, loop_around
 from ..editing.edits import Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding

@@ -12,7 +12,7 @@ Source       torch.amp; https://docs.pytorch.org/docs/stable/amp.html
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order

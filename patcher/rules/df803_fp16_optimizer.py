@@ -18,8 +18,8 @@ import ast
 from collections.abc import Iterator
 
 from ...record import record
-from ..analysis.program import Program
-from ..analysis.train_loops import TrainLoop
+from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.grad_scaler import (

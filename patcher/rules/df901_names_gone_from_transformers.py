@@ -25,8 +25,8 @@ from collections.abc import Iterator
 from functools import cache
 from itertools import pairwise
 
-from ..analysis.program import Program
-from ..analysis.vendored import has_own
+from ..analysis.training.program import Program
+from ..analysis.training.vendored import has_own
 from ..editing.edits import Define, Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -19,8 +19,8 @@ Source       transformers.masking_utils, transformers.DynamicCache; measured aga
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.vendored import any_has_own
+from ..analysis.training.program import Program
+from ..analysis.training.vendored import any_has_own
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -23,8 +23,8 @@ Source       transformers.PreTrainedTokenizerBase; https://tree-sitter.github.io
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.vendored import any_has_own
+from ..analysis.training.program import Program
+from ..analysis.training.vendored import any_has_own
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module, cached_per_module

@@ -15,7 +15,7 @@ Source       torch.nn.BCELoss; torch.nn.functional.binary_cross_entropy
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

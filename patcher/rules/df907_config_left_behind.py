@@ -15,7 +15,7 @@ Source       transformers.PreTrainedModel.from_pretrained, which copies config
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..editing.edits import Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

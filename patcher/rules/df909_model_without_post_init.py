@@ -14,9 +14,9 @@ Source       transformers.PreTrainedModel.post_init
 import ast
 from collections.abc import Iterator
 
-from ..analysis.library_models import library_models
-from ..analysis.program import Program
-from ..analysis.vendored import has_own
+from ..analysis.models.library_models import library_models
+from ..analysis.training.program import Program
+from ..analysis.training.vendored import has_own
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -15,8 +15,8 @@ Source       torch 0.4 migration guide; torch.Tensor.view; pytorch/examples, ima
 import ast
 from collections.abc import Iterator
 
-from ..analysis.loss_reduction import FUNCTIONS_OF_LOSS, Reduction, asked_for
-from ..analysis.program import Program
+from ..analysis.batches.loss_reduction import FUNCTIONS_OF_LOSS, Reduction, asked_for
+from ..analysis.training.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -16,8 +16,8 @@ Source       transformers.PreTrainedModel.get_init_context and _init_weights
 import ast
 from collections.abc import Iterator
 
-from ..analysis.library_models import Classes, classes_by_name, library_models
-from ..analysis.program import Program
+from ..analysis.models.library_models import Classes, classes_by_name, library_models
+from ..analysis.training.program import Program
 from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -12,8 +12,8 @@ Source       https://github.com/pytorch/vision/pull/5386
 import ast
 from collections.abc import Iterator
 
-from ..analysis.program import Program
-from ..analysis.vendored import any_has_own
+from ..analysis.training.program import Program
+from ..analysis.training.vendored import any_has_own
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 

@@ -12,9 +12,9 @@ Source       https://github.com/pytorch/pytorch/pull/80131
 import ast
 from collections.abc import Iterator
 
-from ..analysis.batch_origins import bound_value
-from ..analysis.loaders import trace_loader
-from ..analysis.program import Program
+from ..analysis.batches.batch_origins import bound_value
+from ..analysis.training.loaders import trace_loader
+from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

@@ -37,7 +37,7 @@ Source       The documentation of the library, or where it was seen.
 
 from collections.abc import Iterator
 
-from ..analysis.program import Program
+from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 
 CODE, SEVERITY, SAFETY = "{code}", Severity.ERROR, Safety.REPORT

@@ -116,7 +116,7 @@ class Module:
         # What depends on the other modules of the program is not shared between programs.
         self.program_answers: dict[object, Any] = {}
         self.graph: Resolver | None = None  # set by the program that the module is part of
-        # The value of an expression for each rank role, filled in by analysis/rank_reach.
+        # The value of an expression for each rank role, filled in by analysis/ranks/rank_reach.
         self.role_values: dict[ast.expr, tuple[object, ...]] = {}
         self._nodes: dict[type[ast.AST], list[Any]] = self.answers.setdefault("nodes", {})
         if "tables" not in self.answers:

@@ -1,0 +1,1 @@
+"""What a training step makes of batches that differ between ranks: losses, sums, draws."""

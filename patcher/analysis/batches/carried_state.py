@@ -1,0 +1,100 @@
+"""What a training step takes over from the step before, so that its batches follow each other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...source.module import Module
+from ...source.tree import below, bound_names, is_within, names_within, position, within
+from ..language.name_flow import Tainted, names_in, spread
+from ..training.program import Program
+from ..training.train_loops import TrainLoop
+from .batch_taint import NotDealtError
+
+
+def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
+    """Raise where a step goes on with what the step before computed from its batch."""
+    module, body = loop.module, loop.steps.body
+    losses: set[str] = set()
+    for call in loop.backwards:
+        if isinstance(call.func, ast.Attribute):
+            losses |= names_in(call.func.value)
+    own = bound_names(loop.steps.target) if isinstance(loop.steps, ast.For) else set[str]()
+    for name, line in carried_names(body, taint):
+        if name in own:
+            continue  # batch = [each.cuda() for each in batch]
+        if spread(module, body, {name}).names & losses:
+            raise NotDealtError(
+                f"they follow each other: line {line} goes on with the {name} of the batch before"
+            )
+    for where, attribute in kept_by_networks(program):
+        if not resets(program, module, body, attribute):
+            raise NotDealtError(
+                f"they may follow each other: in line {where} a network keeps self.{attribute}"
+                " from batch to batch"
+            )
+
+
+def carried_names(body: list[ast.stmt], taint: Tainted) -> Iterator[tuple[str, int]]:
+    """Names that a step reads before it binds them, and that hold something of a batch."""
+    for name in sorted(bound_names(body) & taint.names):
+        uses = sorted(names_within(body, {name}), key=position)
+        stores = [use for use in uses if isinstance(use.ctx, ast.Store)]
+        loads = [use for use in uses if isinstance(use.ctx, ast.Load)]
+        if not stores:
+            continue
+        first = next(
+            stmt
+            for kind in (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.With, ast.stmt)
+            for stmt in within(body, kind)
+            if is_within(stores[0], [stmt]) and isinstance(stmt, ast.stmt)
+        )
+        early = [
+            use
+            for use in loads
+            if position(use) < position(stores[0])
+            or (use in below(first) and not isinstance(first, ast.For | ast.With | ast.If))
+        ]
+        if early:
+            yield name, early[0].lineno
+        elif isinstance(first, ast.AugAssign):
+            yield name, first.lineno
+
+
+def kept_by_networks(program: Program) -> Iterator[tuple[int, str]]:
+    """Attributes that a forward pass reads before it binds them: ``self.hidden``."""
+    for module in program.modules:
+        for owner in module.nodes(ast.ClassDef):
+            for method in owner.body:
+                if not (isinstance(method, ast.FunctionDef) and method.name == "forward"):
+                    continue
+                own = [
+                    node
+                    for node in within(method.body, ast.Attribute)
+                    if isinstance(node.value, ast.Name) and node.value.id == "self"
+                ]
+                for store in own:
+                    if not isinstance(store.ctx, ast.Store):
+                        continue
+                    stmt = module.statement(store)
+                    if any(
+                        load.attr == store.attr
+                        and isinstance(load.ctx, ast.Load)
+                        and (load.lineno < store.lineno or load in below(stmt))
+                        for load in own
+                    ) and program.is_live(module, store):
+                        yield store.lineno, store.attr
+
+
+def resets(program: Program, module: Module, body: list[ast.stmt], attribute: str) -> bool:
+    """Whether a step binds an attribute anew, itself or by a method that does."""
+    nodes: list[ast.stmt] = list(body)
+    for call in within(body, ast.Call):
+        for _, function in program.callees(module, call):
+            if function.name != "forward":
+                nodes += function.body
+    return any(
+        node.attr == attribute and isinstance(node.ctx, ast.Store)
+        for node in within(nodes, ast.Attribute)
+    )

@@ -1,0 +1,171 @@
+"""Whether ranks may part on the way to an optimizer's step: by what each sees of its batch.
+
+Followed are the batch of the loop, what is computed of it, also by functions that get it, and the
+attributes of objects that these fill.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ...source.module import Module
+from ...source.tree import Function, bound_names, everywhere, parameters, within
+from ..language.name_flow import names_in, spread
+from ..language.passed_arguments import argument_for_parameter
+from ..models.trained_models import LOSS
+from ..training.program import Program
+from ..training.train_loops import TrainLoop
+from .batch_sizes import names_beside, sizes_in
+from .batch_taint import TOGETHER, NotDealtError, apart, is_made_together
+
+MAX_ROUNDS = 5  # in which attributes are followed from function to function
+
+TAKES = ("next", "__next__")  # a batch of an iterator
+
+Test = ast.If | ast.While
+Code = tuple[Module, list[ast.stmt], frozenset[str]]  # a body, and its names that hang on the batch
+
+
+def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
+    """Raise NotDealtError where a test of the batch decides whether a rank takes a step."""
+    module, body = loop.module, loop.steps.body
+    of_batch = names_of_batch(loop)
+    sizes, asked = sizes_in(loop, of_batch)
+    names = spread(module, body, of_batch).names - sizes
+    for attempt in within(body, ast.Try):
+        if any(apart(program, module, loop.steps, parts_of_try(attempt), leads_to_step)):
+            raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
+    tests = [test for test in tests_in(body) if names_beside(test.test, asked) & names]
+    refuse_tests(program, module, loop.steps, tests)
+    refuse_drawn_tests(module, body)
+    for function, own in tainted_functions(program, loop, of_batch).items():
+        where = program.module_of(function)
+        refuse_drawn_tests(where, function.body)
+        for attempt in within(function.body, ast.Try):
+            calls = within(parts_of_try(attempt), ast.Call)
+            if any(leads_to_step(program, where, call) for call in calls):
+                raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
+        tests = [test for test in tests_in(function.body) if names_in(test.test) & own]
+        refuse_tests(program, where, function, tests)
+
+
+def parts_of_try(attempt: ast.Try) -> list[ast.stmt]:
+    """All statements that a ``try`` may run."""
+    handlers = [stmt for handler in attempt.handlers for stmt in handler.body]
+    return [*attempt.body, *handlers, *attempt.orelse, *attempt.finalbody]
+
+
+def tests_in(body: list[ast.stmt]) -> list[Test]:
+    """The statements of a block that test."""
+    return [*within(body, ast.If), *within(body, ast.While)]
+
+
+def refuse_tests(program: Program, module: Module, around: ast.stmt, tests: list[Test]) -> None:
+    """Raise where tests that hang on the batch lead to a step, or past it."""
+    for test in tests:
+        inside = [*test.body, *test.orelse]
+        together = next(apart(program, module, around, inside, leads_to_step), None)
+        if together is not None:
+            raise NotDealtError(
+                f"ranks would not all come to line {together.lineno}, which hangs on the"
+                f" test in line {test.lineno}"
+            )
+
+
+def leads_to_step(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call steps or goes back, or runs code of the program that may do so."""
+    callees = [*program.callees(module, call), *program.possible_callees(module, call)]
+    if not callees:
+        computes_loss = LOSS.search(module.last_name(call.func)) is not None
+        return is_made_together(module, call) and not computes_loss
+    below = {*callees}.union(*(program.functions_below(*callee) for callee in callees))
+    return any(
+        isinstance(inner.func, ast.Attribute) and inner.func.attr in TOGETHER
+        for _, function in below
+        for inner in within(function.body, ast.Call)
+    )
+
+
+def names_of_batch(loop: TrainLoop) -> set[str]:
+    """The names of a step's batch; of batches that ranks take in turns, its number is one."""
+    target = loop.steps.target if isinstance(loop.steps, ast.For) else None
+    names = bound_names(target) if target else set()
+    if loop.loader is None or not isinstance(loop.steps, ast.For):
+        return names | {loop.step_name}
+    around = {loop.module.last_name(call.func) for call in everywhere(loop.steps.iter, ast.Call)}
+    numbers = {loop.step_name}
+    if "enumerate" in around and isinstance(target, ast.Tuple):
+        numbers |= bound_names(target.elts[0])
+    elif "range" in around:
+        numbers |= names
+    taken = {
+        name
+        for assign in within(loop.steps.body, ast.Assign)
+        if any(loop.module.last_name(each.func) in TAKES for each in everywhere(assign, ast.Call))
+        for name in bound_names(assign)
+    }
+    return (names - numbers) | taken
+
+
+def refuse_drawn_tests(module: Module, body: list[ast.stmt]) -> None:
+    """Raise where a random number decides whether to step: ranks may draw other ones."""
+    for test in within(body, ast.If):
+        steps = any(
+            isinstance(call.func, ast.Attribute) and call.func.attr in ("step", "backward")
+            for stmt in test.body
+            for call in within(stmt, ast.Call)
+        )
+        if steps and "rand" in module.text(test.test):
+            raise NotDealtError(f"line {test.lineno} draws by chance whether to step")
+
+
+def tainted_functions(
+    program: Program, loop: TrainLoop, of_batch: set[str]
+) -> dict[Function, frozenset[str]]:
+    """The functions that a step runs, each with its names that hang on the batch."""
+    known: dict[Function, frozenset[str]] = {}
+    shared: set[str] = set()  # attributes, and functions whose result hangs on the batch
+    for _ in range(MAX_ROUNDS):
+        before = (dict(known), set(shared))
+        names = spread(loop.module, loop.steps.body, of_batch | shared).names
+        shared |= attributes(names)
+        pending: list[Code] = [(loop.module, loop.steps.body, names)]
+        seen: set[Function] = set()
+        while pending:
+            module, body, names = pending.pop()
+            for call in within(body, ast.Call):
+                for where, function in program.callees(module, call):
+                    passed = passed_names(where, function, call, names)
+                    own = known.get(function, frozenset()) | passed | shared
+                    known[function] = spread(where, function.body, own).names
+                    shared |= attributes(known[function])
+                    if returns_one_of(function, known[function]):
+                        shared |= {function.name, f"self.{function.name}"}
+                    if function not in seen:
+                        seen.add(function)
+                        pending.append((where, function.body, known[function]))
+        if before == (known, shared):
+            break
+    return known
+
+
+def attributes(names: frozenset[str]) -> set[str]:
+    """Those of the names that are attributes, which other methods read as well."""
+    return {name for name in names if name.startswith("self.")}
+
+
+def passed_names(
+    module: Module, function: Function, call: ast.Call, names: frozenset[str]
+) -> set[str]:
+    """The parameters of a function that a call gives something of these names."""
+    passed = (
+        (name, argument_for_parameter(module, function, call, name))
+        for name in parameters(function)
+    )
+    return {name for name, value in passed if value is not None and names_in(value) & names}
+
+
+def returns_one_of(function: Function, names: frozenset[str]) -> bool:
+    """Whether a function returns something of these names."""
+    returned = [each.value for each in within(function.body, ast.Return) if each.value]
+    return any(names_in(value) & names for value in returned)

@@ -1,0 +1,1 @@
+"""What running code does to files and to other ranks."""

@@ -1,0 +1,300 @@
+"""Files that a module writes, reads, tests, makes or removes, and what their paths are made of."""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from enum import Enum
+
+from ....record import record
+from ...source.module import Module
+from ...source.tree import argument, everywhere, parameters, within
+from ..ranks.rank_reach import UNKNOWN, values_by_role
+
+MAX_DEPTH = 6
+ONLY_BY_KEYWORD = 99
+
+# Functions and methods, with the position and the keyword of the path; -1: the object itself.
+WRITERS = {
+    "torch.save": (1, "f"),
+    "numpy.save": (0, "file"),
+    "numpy.savez": (0, "file"),
+    "numpy.savez_compressed": (0, "file"),
+    "numpy.savetxt": (0, "fname"),
+    "joblib.dump": (1, "filename"),
+    "shutil.copy": (1, "dst"),
+    "shutil.copy2": (1, "dst"),
+    "shutil.copyfile": (1, "dst"),
+    "shutil.copytree": (1, "dst"),
+    "shutil.move": (1, "dst"),
+    "torchvision.utils.save_image": (1, "fp"),
+    "cv2.imwrite": (0, "filename"),
+    "imageio.imwrite": (0, "uri"),
+    "imageio.imsave": (0, "uri"),
+    "imageio.mimsave": (0, "uri"),
+    "scipy.misc.imsave": (0, "name"),
+    "scipy.io.savemat": (0, "file_name"),
+    "scipy.io.wavfile.write": (0, "filename"),
+    "soundfile.write": (0, "file"),
+    "torchaudio.save": (0, "uri"),
+    "librosa.output.write_wav": (0, "path"),
+    "matplotlib.pyplot.imsave": (0, "fname"),
+    "skimage.io.imsave": (0, "fname"),
+    "logging.basicConfig": (ONLY_BY_KEYWORD, "filename"),
+}
+WRITING_METHODS = {
+    "save_pretrained": (0, "save_directory"),
+    "to_csv": (0, "path_or_buf"),
+    "to_json": (0, "path_or_buf"),
+    "to_pickle": (0, "path"),
+    "to_parquet": (0, "path"),
+    "to_excel": (0, "excel_writer"),
+    "savefig": (0, "fname"),
+    "write_text": (-1, ""),
+    "write_bytes": (-1, ""),
+    "save_model": (0, "output_dir"),
+    "save_vocabulary": (0, "save_directory"),
+    "to_json_file": (0, "json_file_path"),
+    "save_file": (1, "filename"),
+    "FileHandler": (0, "filename"),
+    "RotatingFileHandler": (0, "filename"),
+    "TimedRotatingFileHandler": (0, "filename"),
+    "SummaryWriter": (0, "log_dir"),
+}
+SAVED_PARTS = {"save_vocabulary", "to_json_file"}  # of a model, by classes of transformers
+READERS = {
+    "torch.load": (0, "f"),
+    "numpy.load": (0, "file"),
+    "numpy.loadtxt": (0, "fname"),
+    "numpy.genfromtxt": (0, "fname"),
+    "numpy.fromfile": (0, "file"),
+    "scipy.io.loadmat": (0, "file_name"),
+    "scipy.io.wavfile.read": (0, "filename"),
+    "soundfile.read": (0, "file"),
+    "torchaudio.load": (0, "uri"),
+    "librosa.load": (0, "path"),
+    "cv2.imread": (0, "filename"),
+    "imageio.imread": (0, "uri"),
+    "skimage.io.imread": (0, "fname"),
+    "matplotlib.pyplot.imread": (0, "fname"),
+    "joblib.load": (0, "filename"),
+    "os.listdir": (0, "path"),
+    "os.scandir": (0, "path"),
+    "os.stat": (0, "path"),
+    "os.path.getsize": (0, "filename"),
+    "os.path.getmtime": (0, "filename"),
+    "glob.glob": (0, "pathname"),
+}
+READING_METHODS = {
+    "from_pretrained": (0, "pretrained_model_name_or_path"),
+    "read_csv": (0, "filepath_or_buffer"),
+    "read_json": (0, "path_or_buf"),
+    "read_pickle": (0, "filepath_or_buffer"),
+    "read_parquet": (0, "path"),
+    "read_text": (-1, ""),
+    "read_bytes": (-1, ""),
+    "stat": (-1, ""),
+    "load_file": (0, "filename"),
+}
+TESTS = {
+    "os.path.exists": (0, "path"),
+    "os.path.isfile": (0, "path"),
+    "os.path.isdir": (0, "s"),
+    "os.access": (0, "path"),
+}
+TESTING_METHODS = {"exists": (-1, ""), "is_file": (-1, ""), "is_dir": (-1, "")}
+MAKERS = {"os.makedirs": (0, "name"), "os.mkdir": (0, "path")}
+MAKING_METHODS = {"mkdir": (-1, "")}
+REMOVERS = {
+    "os.remove": (0, "path"),
+    "os.unlink": (0, "path"),
+    "os.rmdir": (0, "path"),
+    "os.rename": (1, "dst"),
+    "os.replace": (1, "dst"),
+    "shutil.rmtree": (0, "path"),
+}
+REMOVING_METHODS = {"unlink": (-1, ""), "rmdir": (-1, "")}
+BY_NAME = {
+    "write": (WRITERS, WRITING_METHODS),
+    "read": (READERS, READING_METHODS),
+    "test": (TESTS, TESTING_METHODS),
+    "make folder": (MAKERS, MAKING_METHODS),
+    "remove": (REMOVERS, REMOVING_METHODS),
+}
+STAGING = "staging_folder"  # a helper of patched scripts
+OPENERS = ("open", "codecs.open", "io.open", "gzip.open", "bz2.open", "lzma.open")
+BUFFERS = ("BytesIO", "StringIO", "TemporaryFile", "SpooledTemporaryFile", "NamedTemporaryFile")
+
+
+class PathKind(Enum):
+    """What the path of a file is made of."""
+
+    MEMORY = "memory"
+    RANK = "rank"
+    CONSTANT = "constant"
+    OPTION = "option"
+    UNKNOWN = "unknown"
+
+
+@record
+class FileUse:
+    """A call that uses a file: ``what`` is write, read, test, make folder or remove."""
+
+    what: str
+    call: ast.Call
+    path: ast.expr | None
+
+
+def file_uses(module: Module) -> Iterator[FileUse]:
+    """All calls of a module that use files."""
+    for call in module.calls_to("open"):
+        if module.dotted(call.func) in OPENERS:
+            yield FileUse(_open_mode(call, 1), call, argument(call, 0, "file"))
+        elif isinstance(call.func, ast.Attribute) and module.dotted(call.func) != "PIL.Image.open":
+            yield FileUse(_open_mode(call, 0), call, call.func.value)  # Path(…).open("w")
+    for call in module.calls_to("save"):
+        if saves_picture(module, call):
+            yield FileUse("write", call, argument(call, 0, "fp"))
+    for what, (functions, methods) in BY_NAME.items():
+        lasts = {name.rpartition(".")[2]: name for name in functions}
+        for call in module.calls_to(*lasts, *methods):
+            name = module.dotted(call.func)
+            last = module.last_name(call.func)
+            place = functions.get(_plain(name)) or methods.get(last)
+            if place is None or (last in methods and _plain(name) in ALL_FUNCTIONS - {*functions}):
+                continue
+            index, keyword = place
+            path = argument(call, index, keyword) if index >= 0 else None
+            if index < 0 and isinstance(call.func, ast.Attribute):
+                path = call.func.value
+            if path is None and (last in methods or index == ONLY_BY_KEYWORD):
+                continue  # to_csv() returns a text, basicConfig() logs to the terminal
+            if path is not None:
+                path = folder_of(module, _opened(module, path))
+            yield FileUse(what, call, path)
+
+
+def saves_picture(module: Module, call: ast.Call) -> bool:
+    """``picture.save(path)``, of a picture that Pillow, or torchvision with it, has made."""
+    func = call.func
+    return isinstance(func, ast.Attribute) and any(
+        isinstance(value, ast.Call) and is_picture(module, value)
+        for value in (func.value, *module.alternatives(func.value, func.value))
+    )
+
+
+def is_picture(module: Module, made: ast.expr) -> bool:
+    """``Image.fromarray(array)``, also with methods behind it: ``.convert("RGB").resize(size)``."""
+    while isinstance(made, ast.Call):
+        name = module.dotted(made.func)
+        if name.startswith("PIL.Image.") or name.endswith(("to_pil_image", "ToPILImage")):
+            return True
+        made = made.func.value if isinstance(made.func, ast.Attribute) else made.func
+    return False
+
+
+def _opened(module: Module, path: ast.expr) -> ast.expr:
+    """The path of the file that a name stands for: ``with open(path, "wb") as file``."""
+    if isinstance(path, ast.Name):
+        for node in within(module.scope_statements(path), ast.With):
+            for item in node.items:
+                target, made = item.optional_vars, item.context_expr
+                if not isinstance(target, ast.Name) or target.id != path.id:
+                    continue
+                if isinstance(made, ast.Call) and module.dotted(made.func) in OPENERS:
+                    return argument(made, 0, "file") or path
+    return path
+
+
+def folder_of(module: Module, path: ast.expr) -> ast.expr:
+    """The folder in which files come to lie that are written to a path, which may be staged."""
+    return staged_folder(module, path) or path
+
+
+def staged_folder(module: Module, path: ast.expr) -> ast.expr | None:
+    """The folder for which a name stages files, ``with staging_folder(folder) as name``."""
+    for up in module.ancestors(path):
+        for item in up.items if isinstance(up, ast.With) else ():
+            target, made = item.optional_vars, item.context_expr
+            if (
+                isinstance(made, ast.Call)
+                and module.last_name(made.func) == STAGING
+                and isinstance(target, ast.Name)
+                and isinstance(path, ast.Name)
+                and target.id == path.id
+            ):
+                return argument(made, 0, "folder")
+    return None
+
+
+def _plain(name: str) -> str:
+    """A resolved name, with numpy under its usual alias."""
+    head, dot, rest = name.partition(".")
+    return f"numpy{dot}{rest}" if head == "np" else name
+
+
+ALL_FUNCTIONS = {name for functions, _ in BY_NAME.values() for name in functions}
+
+
+def _open_mode(call: ast.Call, index: int) -> str:
+    mode = argument(call, index, "mode")
+    text = mode.value if isinstance(mode, ast.Constant) else "r"
+    return "write" if isinstance(text, str) and any(c in text for c in "wax+") else "read"
+
+
+def path_kind(module: Module, path: ast.expr, depth: int = 0) -> PathKind:
+    """What a path is made of: the most telling of its parts."""
+    if _names_rank(module, path):
+        return PathKind.RANK
+    if is_null_device(module, path):
+        return PathKind.MEMORY
+    kinds: set[PathKind] = set()
+    function = module.function(path)
+    for name in everywhere(path, ast.Name):
+        parent = module.parents.get(name)
+        if isinstance(parent, ast.Call) and parent.func is name:
+            continue
+        if name.id in module.aliases:
+            continue
+        value = module.definition(name, name) or module.single_assignment(None, name.id)
+        if isinstance(value, ast.Call) and module.last_name(value.func) in BUFFERS:
+            return PathKind.MEMORY
+        if value is not None and depth < MAX_DEPTH and value is not path:
+            kinds.add(path_kind(module, value, depth + 1))
+        elif isinstance(parent, ast.Attribute) or (
+            function is not None and name.id in parameters(function)
+        ):
+            kinds.add(PathKind.OPTION)
+        else:
+            kinds.add(PathKind.UNKNOWN)
+    for kind in (PathKind.MEMORY, PathKind.RANK, PathKind.UNKNOWN, PathKind.OPTION):
+        if kind in kinds:
+            return kind
+    return PathKind.CONSTANT if not within_calls(module, path) else PathKind.UNKNOWN
+
+
+def is_null_device(module: Module, path: ast.expr) -> bool:
+    """Whether a path is ``os.devnull``, which keeps nothing of what is written."""
+    return module.dotted(path) == "os.devnull" or (
+        isinstance(path, ast.Constant) and path.value == os.devnull
+    )
+
+
+def within_calls(module: Module, path: ast.expr) -> list[ast.Call]:
+    """Calls in a path other than those that put paths together."""
+    known = ("join", "Path", "joinpath", "format", "str", "abspath", "dirname", "expanduser")
+    return [call for call in everywhere(path, ast.Call) if module.last_name(call.func) not in known]
+
+
+def _names_rank(module: Module, path: ast.expr) -> bool:
+    """Whether a part of a path has another value on rank 0 than on the others."""
+    for node in (
+        *everywhere(path, ast.Name),
+        *everywhere(path, ast.Attribute),
+        *everywhere(path, ast.Call),
+    ):
+        _, main, other = values_by_role(module, node)
+        if main is not UNKNOWN and other is not UNKNOWN and main != other:
+            return True
+    return False

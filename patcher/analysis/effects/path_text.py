@@ -1,0 +1,80 @@
+"""A file's path as text, the same text for the same file however it is put together."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from ...source.module import Module
+from ...source.tree import FUNCTIONS, everywhere, parameters
+from ..training.program import Program
+
+SAME = ("str", "Path", "fspath")  # calls that answer the path which they are passed
+MAX_NAMES = 4  # through which a folder is followed
+
+
+def text_of_path(program: Program, module: Module, path: ast.expr, names: int = MAX_NAMES) -> str:
+    """The text of a path, one for ``a + "/b"``, ``f"{a}/b"``, ``Path(a) / "b"`` and a join.
+
+    What is not text is its source in braces, or ``<option>`` for an option of the parsed arguments,
+    which they hold by any name. Of a folder that was put together above, these are its parts.
+    """
+
+    def joined(parts: list[ast.expr]) -> str:
+        return "/".join(text_of_path(program, module, part, names).rstrip("/") for part in parts)
+
+    match path:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.BinOp(op=ast.Add(), left=left, right=right):
+            both = (text_of_path(program, module, part, names) for part in (left, right))
+            return "".join(both)
+        case ast.BinOp(op=ast.Div(), left=left, right=right):
+            return joined([left, right])
+        case ast.JoinedStr(values=values):
+            return "".join(text_of_path(program, module, each, names) for each in values)
+        case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
+            return text_of_path(program, module, value, names)
+        case ast.Call(args=[_, *_] as parts) if module.dotted(path.func) == "os.path.join":
+            return joined(parts)
+        case ast.Call(args=[part], keywords=[]) if module.last_name(path.func) in SAME:
+            return text_of_path(program, module, part, names)
+        case ast.Name() if names and is_put_together(values := module.alternatives(path, path)):
+            return text_of_path(program, module, values[0], names - 1)
+        case ast.Name() if names and (above := bound_at_top(module, path)) is not None:
+            return text_of_path(program, module, above, names - 1)
+    text = module.text(path)
+    for node in options_in(program, module, path):
+        text = text.replace(module.text(node), f"<{node.attr}>")
+    return f"{{{' '.join(text.split())}}}"
+
+
+def bound_at_top(module: Module, name: ast.Name) -> ast.expr | None:
+    """What a name of a function is bound to, at module level and once for the whole program."""
+    functions = [up for up in module.ancestors(name) if isinstance(up, FUNCTIONS)]
+    for function in functions:
+        if (function, name.id) in module.stores or name.id in parameters(function):
+            return None
+    return module.single_assignment(None, name.id) if functions else None
+
+
+def is_put_together(values: list[ast.expr]) -> bool:
+    """Whether a name is bound to one path, which is made of parts."""
+    kinds = ast.JoinedStr | ast.BinOp | ast.Call
+    return len(values) == 1 and isinstance(values[0], kinds)
+
+
+def parts_left(module: Module, text: str) -> list[str]:
+    """The sources in braces of a path's text, without what imported modules hold."""
+    found = re.findall(r"\{([^{}]*)\}", text)
+    return [each for each in found if each.partition(".")[0] not in module.aliases]
+
+
+def options_in(program: Program, module: Module, path: ast.expr) -> list[ast.Attribute]:
+    """The options in a path: ``args.folder``, ``self.args.folder``."""
+    last_names = {name.rpartition(".")[2] for name in program.argument_names}
+    return [
+        node
+        for node in everywhere(path, ast.Attribute)
+        if node.attr in program.options and module.text(node.value).rpartition(".")[2] in last_names
+    ]

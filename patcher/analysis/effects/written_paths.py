@@ -1,0 +1,241 @@
+"""What a write goes to: memory, an open file, or a path that names the rank."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Sequence
+
+from ...source.module import Module
+from ...source.tree import Function, argument, below, children, everywhere, parameters, within
+from ..language.passed_arguments import argument_for_parameter
+from ..ranks.manual_sharding import is_constant
+from ..ranks.other_ranks import is_other_rank
+from ..ranks.rank_reach import Role, value_for_role
+from ..training.program import Program
+from .file_effects import is_null_device
+
+MEMORY = ("BytesIO", "StringIO", "SpooledTemporaryFile", "TemporaryFile")
+UNIQUE = (
+    *("getpid", "uuid1", "uuid4", "mkdtemp", "mkstemp", "mktemp"),
+    *("TemporaryDirectory", "NamedTemporaryFile"),
+)
+# Calls and methods whose text is made of their arguments' or their object's text.
+TEXT_CALLS = frozenset(
+    (
+        *("join", "joinpath", "format", "str", "repr", "fspath", "Path", "PurePath", "PosixPath"),
+        *("abspath", "realpath", "normpath", "expanduser", "dirname", "resolve", "absolute"),
+        *("with_suffix", "with_name", "with_stem", "replace", "strip", "rstrip", "zfill", "open"),
+    )
+)
+OF_A_RANK = re.compile(r"(^|_)rank$")
+MAX_DEPTH = 4  # names that stand for names
+
+
+def is_memory(module: Module, target: ast.expr) -> bool:
+    """Whether a value is memory, the null device, or a file that nobody else can name."""
+    return any(
+        is_null_device(module, value)
+        or (isinstance(value, ast.Call) and module.last_name(value.func) in MEMORY)
+        for value in (target, *values_of(module, target))
+    )
+
+
+def is_open_file(module: Module, target: ast.expr) -> bool:
+    """Whether a value is a file that the function has opened, rather than a path."""
+    return any(
+        isinstance(value, ast.Call) and module.last_name(value.func) == "open"
+        for value in values_of(module, target)
+    ) or any(
+        type(file := item.optional_vars) is type(target)
+        and module.text(file) == module.text(target)
+        for node in within(module.scope_statements(target), ast.With)
+        for item in node.items
+    )
+
+
+def values_of(module: Module, target: ast.expr) -> list[ast.expr]:
+    """What a name may stand for, also as ``with … as name``; or the expression itself."""
+    if isinstance(target, ast.Attribute):
+        return module.attribute_values.get(target.attr, [])
+    if not isinstance(target, ast.Name):
+        return [target]
+    opened = [
+        item.context_expr
+        for node in within(module.scope_statements(target), ast.With)
+        for item in node.items
+        if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == target.id
+    ]
+    return [*module.alternatives(target, target), *opened]
+
+
+def names_rank(
+    program: Program,
+    module: Module,
+    path: ast.expr,
+    depth: int = 0,
+    *,
+    unique: bool = True,
+) -> bool:
+    """Whether a path differs between ranks, so that each of them writes a file of its own.
+
+    ``unique``: also where it may be in a temporary folder, which each process has another of.
+    """
+    if depth > MAX_DEPTH:
+        return False
+    for node in parts_of_text(module, path):
+        attribute = node.attr if isinstance(node, ast.Attribute) else ""
+        assigned = module.attribute_values.get(attribute, ())
+        if unique and any(is_unique(module, value) for value in (node, *assigned)):
+            return True
+        if not isinstance(node, ast.expr) or isinstance(node, ast.IfExp):
+            continue
+        first, second = (value_for_role(module, node, role) for role in (Role.MAIN, Role.OTHER))
+        are_numbers = type(first) is int and type(second) is int  # neither unknown nor a test
+        if (are_numbers and first != second) or is_called_rank(program, module, node):
+            return True
+        if any(
+            names_rank(program, where, value, depth + 1, unique=unique)
+            for where, value in made_elsewhere(program, module, node)
+        ):
+            return True
+        if isinstance(node, ast.Name) and (
+            is_given_rank(module, node)
+            or any(
+                names_rank(program, module, value, depth + 1, unique=unique)
+                for value in module.alternatives(node, node)
+            )
+            or is_parameter_with_rank(program, module, node, depth)
+        ):
+            return True
+    return False
+
+
+def made_elsewhere(
+    program: Program, module: Module, node: ast.expr
+) -> Iterator[tuple[Module, ast.expr]]:
+    """What functions of the program return to a call, and what an attribute of self is given."""
+    match node:
+        case ast.Call():
+            for where, function in program.callees(module, node):
+                for result in within(function.body, ast.Return):
+                    if result.value is not None:
+                        yield where, result.value
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            yield from ((module, value) for value in module.attribute_values.get(name, ()))
+
+
+def is_unique(module: Module, node: ast.expr) -> bool:
+    """Whether a value is one that each process has another of, such as ``tempfile.mkdtemp()``."""
+    if isinstance(node, ast.Attribute) and node.attr in ("hex", "int"):
+        node = node.value  # uuid4().hex
+    if isinstance(node, ast.Attribute) and node.attr == "name" and isinstance(node.value, ast.Name):
+        return any(is_unique(module, made) for made in bound_to(module, node.value))
+    return isinstance(node, ast.Call) and module.last_name(node.func) in UNIQUE
+
+
+def bound_to(module: Module, name: ast.Name) -> Iterator[ast.expr]:
+    """What a name is bound to in its function, also by ``with``."""
+    for store in module.stores.get((module.function(name), name.id), ()):
+        match module.parents[store]:
+            case ast.Assign(value=value) | ast.withitem(context_expr=value):
+                yield value
+
+
+def parts_of_text(module: Module, path: ast.expr) -> Iterator[ast.expr]:
+    """The expressions whose text is part of a path's: not what else made a value in it.
+
+    The score in a checkpoint's name comes from a model that was wrapped for a rank's card, and says
+    nothing of the rank.
+    """
+    yield path
+    parts: Sequence[ast.AST] = ()
+    match path:
+        case ast.Call(func=ast.Attribute(value=ast.expr() as owner)) if _makes_text(module, path):
+            parts = (owner, *path.args, *(word.value for word in path.keywords))
+        case ast.Call() if _makes_text(module, path):
+            parts = (*path.args, *(word.value for word in path.keywords))
+        case ast.JoinedStr() | ast.FormattedValue() | ast.BinOp() | ast.Tuple() | ast.List():
+            parts = list(children(path))
+        case ast.Starred() | ast.NamedExpr() | ast.IfExp():
+            parts = list(children(path))
+        case ast.Attribute(value=ast.Call() as made):  # uuid.uuid4().hex
+            parts = (made,)
+        case ast.Subscript(value=made, slice=ast.Slice()):  # str(uuid.uuid4())[:8]
+            parts = (made,)
+    for part in parts:
+        if isinstance(part, ast.expr):
+            yield from parts_of_text(module, part)
+
+
+def _makes_text(module: Module, call: ast.Call) -> bool:
+    return module.last_name(call.func) in TEXT_CALLS
+
+
+def is_given_rank(module: Module, name: ast.Name) -> bool:
+    """Whether the function of a name makes its process group with it: ``rank=gpu``."""
+    function = module.function(name)
+    return function is not None and any(
+        module.function(call) is function
+        and (rank := argument(call, 3, "rank")) is not None
+        and any(isinstance(part, ast.Name) and part.id == name.id for part in below(rank))
+        for call in module.calls_to("init_process_group")
+    )
+
+
+def is_called_rank(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether a value is called a rank, by a launcher or a library that is not read.
+
+    Of all ranks or of a group: ``get_data_parallel_rank()``. Not one that a loop counts in, such as
+    the place of a result.
+    """
+    match node:
+        case ast.Call():
+            return bool(OF_A_RANK.search(module.last_name(node.func)))
+        case ast.Attribute(attr=name):
+            return bool(OF_A_RANK.search(name)) and not is_other_rank(
+                module, node, program.defaults
+            )
+        case ast.Name(id=name) if OF_A_RANK.search(name):
+            stores = module.stores.get((module.function(node), name), [])
+            return (
+                bool(stores)
+                and all(isinstance(module.statement(store), ast.Assign) for store in stores)
+                and not is_other_rank(module, node)
+                and not is_constant(program, module, node)
+            )
+    return False
+
+
+def is_parameter_with_rank(program: Program, module: Module, name: ast.Name, depth: int) -> bool:
+    """Whether a call of the function passes a path with the rank for this parameter.
+
+    Others may pass a file of rank 0's alone.
+    """
+    function = module.function(name)
+    if function is None or name.id not in parameters(function):
+        return False
+    passed = [
+        (where, argument_for_parameter(module, function, call, name.id))
+        for where, call in program.callers(function)
+    ]
+    return any(
+        value is not None and names_rank(program, where, value, depth + 1)
+        for where, value in passed
+    )
+
+
+def is_of_one_example(module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether a data set writes a file for one of its examples, by the name of that example."""
+    owner, function = module.enclosing_class(call), module.function(call)
+    if owner is None or function is None:
+        return False
+    gets = any(isinstance(each, Function) and each.name == "__getitem__" for each in owner.body)
+    names: set[str] = set()
+    unseen = {name.id for name in everywhere(path, ast.Name)}
+    while unseen:
+        names |= unseen
+        stores = [store for name in unseen for store in module.stores.get((function, name), ())]
+        values = [getattr(module.statement(store), "value", store) for store in stores]
+        unseen = {name.id for value in values for name in everywhere(value, ast.Name)} - names
+    return gets and function.name != "__init__" and bool(names & parameters(function) - {"self"})

@@ -1,0 +1,383 @@
+"""Which calls run which functions of a program.
+
+Three answers: ``callers`` are certain, ``possible_callers`` cannot be told (the method of an object
+of unknown class, a function that is passed on as a value), all other calls run something else.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import PurePath
+
+from ...source.libraries import LIBRARIES
+from ...source.module import Module
+from ...source.tree import FUNCTIONS, Function, everywhere, is_annotation, within
+from .names import ModuleSet, Unread, answered_once, parameter_names
+from .objects import class_of, classes_above, method_of, named_definition
+from .star_names import take_names_of_libraries
+from .tables import is_table, items_of_call, table_bases
+
+Place = tuple[Module, ast.expr]
+Callee = tuple[Module, Function]
+CALL = "__call__"
+MAX_ALIASES = 5  # names through which a function value is followed
+
+
+class CallGraph(ModuleSet):
+    """A script and the local modules it imports, with the calls among their functions."""
+
+    def __init__(
+        self,
+        script: Module,
+        siblings: tuple[Module, ...] = (),
+        roots: tuple[str, ...] = (),
+        unread: tuple[Unread, ...] = (),
+    ) -> None:
+        super().__init__(script, siblings, roots, unread)
+        take_names_of_libraries(self)
+        for module in self.modules:
+            module.graph = self
+
+    @cached_property
+    def _callers(self) -> dict[Function, list[tuple[Module, ast.Call]]]:
+        return {}
+
+    @cached_property
+    def _possible(self) -> dict[Function, list[Place]]:
+        return {}
+
+    @cached_property
+    def functions_by_name(self) -> dict[str, list[Callee]]:
+        """All functions and methods of the program, by name; constructors by that of the class."""
+        found: dict[str, list[Callee]] = {}
+        for module in self.modules:
+            for function in module.all_functions:
+                name, owner = function.name, module.parents[function]
+                if isinstance(owner, ast.ClassDef) and name == "__init__":
+                    name = owner.name
+                found.setdefault(name, []).append((module, function))
+        return found
+
+    def callers(self, function: Function) -> list[tuple[Module, ast.Call]]:
+        """The calls that certainly run ``function``; for ``__init__``, calls of its class."""
+        if function not in self._callers:
+            self._find_callers(function)
+        return self._callers[function]
+
+    def possible_callers(self, function: Function) -> list[Place]:
+        """Where ``function`` may be called, or is passed on as a value, which cannot be told."""
+        if function not in self._possible:
+            self._find_callers(function)
+        return self._possible[function]
+
+    @answered_once
+    def callees(self, module: Module, call: ast.Call) -> list[Callee]:
+        """The functions of the program that a call certainly runs one of."""
+        names = [module.last_name(call.func)]
+        if names[0] not in self.functions_by_name and isinstance(call.func, ast.Name):
+            names = [module.last_name(each) for each in _functions_named(module, call.func)]
+        items = [item for _, item in items_of_call(self, module, call.func)]
+        tables = [
+            item.id
+            for item in items
+            if isinstance(item, ast.Name) and item.id in self.functions_by_name
+        ]
+        found = [callee for name in names for callee in self.functions_by_name.get(name, ())]
+        sure = [callee for callee in found if self._is_call_of(module, call, callee)]
+        if not sure and CALL in self.functions_by_name:
+            sure = self._called_object(module, call)
+        return sure or [c for name in tables for c in self.functions_by_name[name]]
+
+    def possible_callees(self, module: Module, call: ast.Call) -> list[Callee]:
+        """The functions of the program that a call may run, where that cannot be told."""
+        found = self.functions_by_name.get(module.last_name(call.func), ())
+        return [callee for callee in found if self._is_call_of(module, call, callee) is None]
+
+    def functions_below(self, module: Module, *code: ast.AST) -> list[Callee]:
+        """The functions that code certainly runs, also through others and in nested functions."""
+        pending: list[tuple[Module, ast.AST]] = [(module, node) for node in code]
+        found: dict[Callee, None] = {}
+        while pending:
+            where, node = pending.pop()
+            for call in everywhere(node, ast.Call):
+                for callee in self.callees(where, call):
+                    if callee not in found:
+                        found[callee] = None
+                        pending.append(callee)
+        return [*found]
+
+    def _find_callers(self, function: Function) -> None:
+        home = self.module_of(function)
+        owner = home.parents[function]
+        is_constructor = isinstance(owner, ast.ClassDef) and function.name == "__init__"
+        name = owner.name if is_constructor and isinstance(owner, ast.ClassDef) else function.name
+        calls: list[tuple[Module, ast.Call]] = []
+        possible: list[Place] = []
+        if name == CALL:
+            calls += self._calls_of_objects.get(function, ())
+        if is_constructor and isinstance(owner, ast.ClassDef):
+            calls += self._constructions_below((home, owner), function)
+        for module in self.modules:
+            if not module.spells(name):
+                continue
+            for call in self._calls_by_name(module, name):
+                answer = self._is_call_of(module, call, (home, function))
+                if answer:
+                    calls.append((module, call))
+                elif answer is None:
+                    possible.append((module, call))
+            called = {id(call.func) for call in module.calls_to(name)}
+            for use in module.occurrences(name):
+                if id(use) in called or not isinstance(use.ctx, ast.Load):
+                    continue
+                found = self.resolve(module, use)
+                if found is not None and found[1] in (function, owner) and not is_annotation(use):
+                    table = self._calls_of_table(module, use)
+                    calls += table
+                    possible += [] if table else [(module, use)]
+        self._callers[function] = calls
+        self._possible[function] = possible
+
+    @cached_property
+    def _calls_of_objects(self) -> dict[Function, list[tuple[Module, ast.Call]]]:
+        """The calls of objects of the program's classes, by the ``__call__`` that they run."""
+        found: dict[Function, list[tuple[Module, ast.Call]]] = {}
+        for module in self.modules:
+            for call in module.nodes(ast.Call):
+                for _, function in self._called_object(module, call):
+                    found.setdefault(function, []).append((module, call))
+        return found
+
+    def _called_object(self, module: Module, call: ast.Call) -> list[Callee]:
+        """The ``__call__`` that a call of an object runs, of a class of the program."""
+        found = self.resolve(module, call.func)
+        if found is not None and not isinstance(found[1], ast.expr):
+            return []
+        owner = class_of(self, module, call.func)
+        method = None if owner is None else method_of(self, owner, CALL)
+        return [] if method is None else [method]
+
+    def _constructions_below(
+        self, owner: tuple[Module, ast.ClassDef], function: Function
+    ) -> Iterator[tuple[Module, ast.Call]]:
+        """The calls of ``__init__`` by classes below: one without its own, or by ``super()``."""
+        for module, definition in self._classes_below.get(owner[1], ()):
+            if method_of(self, (module, definition), function.name) == (owner[0], function):
+                for where in self.modules:
+                    for call in where.calls_to(definition.name):
+                        found = self.resolve(where, call.func)
+                        if found is not None and found[1] is definition:
+                            yield where, call
+            for call in module.calls_to(function.name):
+                is_above = self._is_method_call(module, call, owner, function)
+                if is_above and module.enclosing_class(call) is definition:
+                    yield module, call
+
+    @cached_property
+    def _classes_below(self) -> dict[ast.ClassDef, list[tuple[Module, ast.ClassDef]]]:
+        """The classes that inherit from each class, also through others."""
+        found: dict[ast.ClassDef, list[tuple[Module, ast.ClassDef]]] = {}
+        for module in self.modules:
+            for definition in module.nodes(ast.ClassDef):
+                for _, above in classes_above(self, (module, definition)):
+                    if above is not definition:
+                        found.setdefault(above, []).append((module, definition))
+        return found
+
+    def _calls_by_name(self, module: Module, name: str) -> list[ast.Call]:
+        calls = module.calls_to(name)
+        more = [
+            call
+            for local, value in self._function_names(module).get(name, ())
+            for call in module.calls_to(local)
+            if call not in calls and module.function(call) is module.function(value)
+        ]
+        return [*calls, *more]
+
+    def _function_names(self, module: Module) -> dict[str, list[tuple[str, ast.expr]]]:
+        """Local names by the name of the function that they are bound to: ``run = train``."""
+        if "function_names" not in module.program_answers:
+            found: dict[str, list[tuple[str, ast.expr]]] = {}
+            for stmt in module.nodes(ast.Assign):
+                target, value = stmt.targets[0], stmt.value
+                if isinstance(target, ast.Name):
+                    values = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+                    for each in values:
+                        if isinstance(each, ast.Name) and each.id != target.id:
+                            found.setdefault(each.id, []).append((target.id, each))
+            module.program_answers["function_names"] = found
+        names: dict[str, list[tuple[str, ast.expr]]] = module.program_answers["function_names"]
+        return names
+
+    def _calls_of_table(self, module: Module, use: ast.expr) -> list[tuple[Module, ast.Call]]:
+        """The calls ``TABLE[key](…)`` of the dict or list at module level that ``use`` is in."""
+        table = module.parents[use]
+        stmt = module.parents.get(table)
+        if not isinstance(table, ast.Dict | ast.List | ast.Tuple) or not isinstance(
+            stmt, ast.Assign
+        ):
+            return []
+        target = stmt.targets[0]
+        name = target.id if isinstance(target, ast.Name) else ""
+        return [
+            (where, call)
+            for where in self.modules
+            if name and where.spells(name)
+            for call in where.nodes(ast.Call)
+            for base in table_bases(where, call.func)
+            if base.id == name and (where is module or is_table(self, where, base, table))
+        ]
+
+    def _is_call_of(self, module: Module, call: ast.Call, callee: Callee) -> bool | None:
+        """Whether a call runs a function; None where it cannot be told."""
+        home, function = callee
+        owner = home.parents[function]
+        if isinstance(owner, ast.ClassDef):
+            if function.name == "__init__":
+                return self._is_construction(module, call, (home, owner))
+            return self._is_method_call(module, call, (home, owner), function)
+        return self._is_function_call(module, call, home, function)
+
+    def _is_function_call(
+        self, module: Module, call: ast.Call, home: Module, function: Function
+    ) -> bool | None:
+        func: ast.expr = call.func
+        for _ in range(MAX_ALIASES):
+            found = self.resolve(module, func)
+            if found is None and isinstance(func, ast.Name):
+                values = _functions_named(module, func)
+                if len(values) > 1 and any(
+                    named is not None and named[1] is function
+                    for named in (self.resolve(module, each) for each in values)
+                ):
+                    return True  # of one branch or another
+                if values:
+                    func = values[-1]
+                    continue
+            if found is None or not isinstance(found[1], ast.Name | ast.Attribute):
+                break
+            module, func = found[0], found[1]
+        if found is not None:
+            where, definition = found
+            return definition is function or (  # one of two branches defines it
+                where is home
+                and isinstance(definition, FUNCTIONS)
+                and definition.name == function.name
+                and home.function(definition) is home.function(function)
+                and not isinstance(home.parents[definition], ast.ClassDef)
+            )
+        if isinstance(func, ast.Name):
+            scope = module.function(func)
+            if scope is not None and func.id in parameter_names(module)[scope]:
+                return None
+            if (scope, func.id) in module.stores:
+                return None if module.last_name(func) == function.name else False
+            if func.id in module.aliases:
+                return self._is_unread_import(module, func.id, home, function)
+            return module is home and home.function(function) in (
+                scope,
+                *([home.function(scope)] if scope is not None else []),
+            )
+        if isinstance(func, ast.Attribute) and isinstance(func.value, ast.Name):
+            base = func.value.id
+            return base in module.aliases and self._is_unread_import(module, base, home, function)
+        return False
+
+    def _is_unread_import(
+        self, module: Module, local: str, home: Module, function: Function
+    ) -> bool:
+        """Whether an import whose file is not known may be of the module ``home``."""
+        links = self.links(module)
+        if local in links.modules or local in links.names or module is home:
+            return False
+        package = module.aliases[local].partition(".")[0]
+        path = PurePath(os.path.realpath(home.source.name)).with_suffix("")
+        is_of_home = not package or package in path.parts
+        return package not in LIBRARIES and is_of_home and home.function(function) is None
+
+    def _is_construction(
+        self, module: Module, call: ast.Call, owner: tuple[Module, ast.ClassDef]
+    ) -> bool | None:
+        found = named_definition(self, module, call.func)
+        if found is None:
+            return module.last_name(call.func) == owner[1].name
+        made = found[1]
+        if not isinstance(made, ast.ClassDef):
+            return False
+        constructor = method_of(self, (found[0], made), "__init__")
+        return constructor is not None and constructor[1] in owner[1].body
+
+    def _is_method_call(
+        self,
+        module: Module,
+        call: ast.Call,
+        owner: tuple[Module, ast.ClassDef],
+        function: Function,
+    ) -> bool | None:
+        func = call.func
+        if not isinstance(func, ast.Attribute):
+            return False
+        if isinstance(func.value, ast.Call) and module.last_name(func.value.func) == "super":
+            inside = module.enclosing_class(call)
+            if inside is None:
+                return False
+            above = list(classes_above(self, (module, inside)))[1:]
+            return owner[1] in [definition for _, definition in above]
+        found = self.resolve(module, func)
+        if found is not None:
+            return found[1] is function
+        base = class_of(self, module, func.value)
+        if base is None:
+            return False if self._is_of_library(module, func.value) else None
+        method = method_of(self, base, function.name)
+        if method is not None and method[1] is function:
+            return True
+        inherits = base[1] in [definition for _, definition in classes_above(self, owner)]
+        return None if inherits else False  # a subclass may have its own
+
+    def _is_of_library(self, module: Module, node: ast.expr) -> bool:
+        """Whether a name is a library's module, or something in one."""
+        while isinstance(node, ast.Attribute):
+            node = node.value
+        if not isinstance(node, ast.Name) or node.id not in module.aliases:
+            return False
+        links = self.links(module)
+        return node.id not in links.modules and node.id not in links.names
+
+
+def _functions_named(module: Module, name: ast.expr) -> list[ast.Name | ast.Attribute]:
+    """What a local name of a function stands for, in one branch or another."""
+    values = module.alternatives(name, name)
+    parts = [
+        part
+        for value in values
+        for part in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
+    ]
+    found = [part for part in parts if isinstance(part, ast.Name | ast.Attribute)]
+    return found if len(found) == len(parts) else []
+
+
+def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:
+    """Functions (or constructors of classes) with these names, and all functions they call."""
+    by_name = graph.functions_by_name
+    reachable: set[Function] = set()
+    pending = [item for name in names for item in by_name.get(name, [])]
+    while pending:
+        module, function = pending.pop()
+        if function not in reachable:
+            reachable.add(function)
+            pending += _spelled_callees(graph, module, function)
+    return reachable
+
+
+@answered_once
+def _spelled_callees(graph: CallGraph, module: Module, function: Function) -> list[Callee]:
+    """The functions that have a name which a function calls."""
+    called = {module.last_name(call.func) for call in within(function.body, ast.Call)}
+    owner = module.enclosing_class(function)
+    if owner is not None and called & {"cls", "__class__"}:
+        called.add(owner.name)  # cls(…), in a class method
+    return [callee for name in called for callee in graph.functions_by_name.get(name, ())]

@@ -1,0 +1,140 @@
+"""Dictionaries by phase: what ``loaders[phase]`` is in the phase that trains.
+
+Many scripts for pictures keep ``{"train": …, "val": …}``, and one loop trains and evaluates.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...source.module import Module
+from ...source.tree import argument, everywhere, is_inside, parameters, within
+from .call_graph import CallGraph
+from .literal_arguments import STEPS
+
+
+def key_that_trains(module: Module, node: ast.Subscript) -> str:
+    """The key of ``loaders["train"]``; of ``loaders[phase]`` the one under whose test a loop steps.
+
+    Empty where there is none.
+    """
+    if isinstance(node.slice, ast.Constant):
+        return node.slice.value if isinstance(node.slice.value, str) else ""
+    loop = next(
+        (
+            up
+            for up in module.ancestors(node)
+            if isinstance(up, ast.For) and (node is up.iter or is_inside(node, up.iter))
+        ),
+        None,
+    )
+    if loop is None or not isinstance(node.slice, ast.Name):
+        return ""
+    for call in within(loop.body, ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in STEPS:
+            for key in keys_tested(module, call, loop, node.slice.id):
+                return key
+    return ""
+
+
+def keys_tested(module: Module, call: ast.Call, loop: ast.For, name: str) -> Iterator[str]:
+    """The texts that a variable has to be equal to for a call to run, by the tests around it."""
+    for up in module.ancestors(call):
+        if up is loop:
+            return
+        if not isinstance(up, ast.If) or not any(is_inside(call, stmt) for stmt in up.body):
+            continue
+        for test in everywhere(up.test, ast.Compare):
+            sides = (test.left, test.comparators[0])
+            names = [side.id for side in sides if isinstance(side, ast.Name)]
+            texts = [side.value for side in sides if isinstance(side, ast.Constant)]
+            if isinstance(test.ops[0], ast.Eq) and names == [name]:
+                yield from (text for text in texts if isinstance(text, str))
+
+
+def values_of(
+    graph: CallGraph, module: Module, node: ast.expr, depth: int = 0
+) -> Iterator[tuple[Module, ast.expr]]:
+    """What an expression may stand for, through names, parameters and attributes of the class."""
+    if depth > 3:
+        return
+    if isinstance(node, ast.Attribute):
+        owner = module.enclosing_class(node)
+        for value in module.attribute_values.get(node.attr, ()):
+            if owner is not None and module.enclosing_class(value) is owner:
+                yield from values_of(graph, module, value, depth + 1)
+    if not isinstance(node, ast.Name):
+        yield module, node
+        return
+    function = module.function(node)
+    bound = module.alternatives(node, node)
+    if not bound and function is not None and node.id in parameters(function):
+        names = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
+        skip = isinstance(module.parents.get(function), ast.ClassDef)
+        for where, call in graph.callers(function):
+            index = names.index(node.id) - skip if node.id in names else len(call.args)
+            passed = argument(call, index, node.id)
+            if passed is not None:
+                yield from values_of(graph, where, passed, depth + 1)
+        return
+    if not bound:
+        bound = [
+            holder.value
+            for store in module.stores.get((None, node.id), ())
+            for holder in [module.parents[store]]
+            if isinstance(holder, ast.Assign)
+        ]
+    for value in bound:
+        yield from values_of(graph, module, value, depth + 1)
+
+
+def item_of(module: Module, value: ast.expr, key: str) -> tuple[ast.expr | None, str]:
+    """What a dictionary holds under a key; with the condition, where one expression makes all.
+
+    ``{x: make(x) for x in ["train", "val"]}`` gives ``make(x)`` and ``x == 'train'``.
+    """
+    if isinstance(value, ast.Dict):
+        for name, item in zip(value.keys, value.values, strict=True):
+            if isinstance(name, ast.Constant) and name.value == key:
+                return item, ""
+        assigned = module.statement(value)
+        target = assigned.targets[0] if isinstance(assigned, ast.Assign) else None
+        return None if target is None else item_put(module, target, key), ""
+    if not isinstance(value, ast.DictComp) or len(value.generators) != 1:
+        return None, ""
+    (part,) = value.generators
+    if not (
+        isinstance(part.target, ast.Name)
+        and isinstance(value.key, ast.Name)
+        and value.key.id == part.target.id
+        and not part.ifs
+    ):
+        return None, ""
+    source = part.iter
+    if isinstance(source, ast.Name):
+        source = module.definition(source, source) or source
+    listed: list[ast.expr | None] = []
+    if isinstance(source, ast.List | ast.Tuple):
+        listed += source.elts
+    elif isinstance(source, ast.Dict):
+        listed += source.keys
+    keys = [each.value for each in listed if isinstance(each, ast.Constant)]
+    if key not in keys:
+        return None, ""
+    return value.value, f"{part.target.id} == {key!r}" if len(keys) > 1 else ""
+
+
+def item_put(module: Module, dictionary: ast.expr, key: str) -> ast.expr | None:
+    """What ``loaders["train"] = …`` puts into a dictionary in the same function."""
+    text = module.text(dictionary)
+    for stmt in within(module.scope_statements(dictionary), ast.Assign):
+        target = stmt.targets[0]
+        if (
+            isinstance(target, ast.Subscript)
+            and module.text(target.value) == text
+            and isinstance(target.slice, ast.Constant)
+            and target.slice.value == key
+        ):
+            return stmt.value
+    return None

@@ -1,0 +1,129 @@
+"""What a function does for one call of it, by the literals among its arguments."""
+
+from __future__ import annotations
+
+import ast
+
+from ...source.module import Module
+from ...source.tree import Function, within
+from .passed_arguments import argument_for_parameter, default_value
+
+CallPlace = tuple[Module, ast.Call]
+Calls = tuple[CallPlace, ...]  # of a function, of the function around that call, and so on
+Literal = ast.Constant | None
+LEAVING = (ast.Return, ast.Raise)
+STEPS = ("backward", "step")
+
+
+def calls_that_train(module: Module, function: Function, calls: list[CallPlace]) -> list[CallPlace]:
+    """Those of a function's calls that may come to its training steps, if it has any; else all.
+
+    Many scripts have one function for an epoch of training and of validation, which takes a phase,
+    or no optimizer.
+    """
+    steps = [
+        call
+        for call in within(function.body, ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
+    ]
+    training = [
+        place
+        for place in calls
+        if any(is_possible(module, function, step, (place,)) for step in steps)
+    ]
+    return training or calls
+
+
+def is_possible(module: Module, function: Function, node: ast.AST, calls: Calls) -> bool:
+    """Whether the calls can reach ``node`` in ``function``, by the tests around it."""
+    child: ast.AST = node
+    for up in module.ancestors(node):
+        if isinstance(up, ast.If | ast.IfExp) and child is not up.test:
+            truth = truth_of(module, function, calls, up.test)
+            body = up.body if isinstance(up.body, list) else [up.body]
+            in_body = any(item is child for item in body)
+            if truth is not None and truth is not in_body:
+                return False
+        block = getattr(up, "body", None)
+        if isinstance(block, list) and child in block:
+            for above in block[: block.index(child)]:
+                leaves = isinstance(above, ast.If) and isinstance(above.body[-1], LEAVING)
+                if leaves and truth_of(module, function, calls, above.test):
+                    return False
+        if up is function:
+            break
+        child = up
+    return True
+
+
+def truth_of(module: Module, function: Function, calls: Calls, test: ast.expr) -> bool | None:
+    """What a test of parameters says for the calls; None unless literals decide it."""
+    match test:
+        case ast.Name():
+            return _truth_of_parameter(module, function, calls, test)
+        case ast.Constant():
+            return bool(test.value)
+        case ast.UnaryOp(op=ast.Not()):
+            truth = truth_of(module, function, calls, test.operand)
+            return None if truth is None else not truth
+        case ast.BoolOp():
+            decisive = isinstance(test.op, ast.Or)
+            truths = [truth_of(module, function, calls, part) for part in test.values]
+            if decisive in truths:
+                return decisive
+            return None if None in truths else not decisive
+        case ast.Compare(ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant() as word]):
+            value = literal(module, function, calls[0], test.left)
+            return None if value is None else (value.value == word.value) is isinstance(op, ast.Eq)
+        case ast.Compare(
+            ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]
+        ):
+            value = literal(module, function, calls[0], test.left)
+            return None if value is None else (value.value is None) is isinstance(op, ast.Is)
+    return None
+
+
+def _truth_of_parameter(
+    module: Module, function: Function, calls: Calls, name: ast.Name
+) -> bool | None:
+    """Whether a parameter is true, which the caller may have been told by its own caller."""
+    value = literal(module, function, calls[0], name)
+    if value is not None:
+        return bool(value.value)
+    (where, call), *above = calls
+    passed = argument_for_parameter(module, function, call, name.id)
+    around = where.function(call)
+    if passed is None or around is None or not above:
+        return None
+    return truth_of(where, around, tuple(above), passed)
+
+
+def literal_truth(module: Module, function: Function, call: ast.Call, name: str) -> bool | None:
+    """Whether a parameter is true for one call; None unless its argument is a literal."""
+    passed = argument_for_parameter(module, function, call, name)
+    value = passed or default_value(function, name)
+    return bool(value.value) if isinstance(value, ast.Constant) else None
+
+
+def literal(module: Module, function: Function, place: CallPlace, name: ast.expr) -> Literal:
+    """The literal that a call passes for a parameter, which the function leaves as it is."""
+    if not isinstance(name, ast.Name) or (function, name.id) in module.stores:
+        return None
+    where, call = place
+    passed = argument_for_parameter(module, function, call, name.id)
+    by_name_only = name.id in {arg.arg for arg in function.args.kwonlyargs}
+    if passed is None and may_be_among_others(where, call, name.id, by_name_only):
+        return None
+    value = passed or default_value(function, name.id)
+    return value if isinstance(value, ast.Constant) else None
+
+
+def may_be_among_others(module: Module, call: ast.Call, name: str, by_name_only: bool) -> bool:
+    """Whether ``*arguments`` or ``**options`` of a call may hold a parameter."""
+    if not by_name_only and any(isinstance(arg, ast.Starred) for arg in call.args):
+        return True
+    if all(word.arg for word in call.keywords):
+        return False
+    texts = [node.value for node in module.nodes(ast.Constant) if isinstance(node.value, str)]
+    words = [word.arg for each in module.calls_to("dict") for word in each.keywords]
+    return name in words or any(text.lstrip("-").replace("-", "_") == name for text in texts)

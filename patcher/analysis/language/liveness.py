@@ -1,0 +1,238 @@
+"""Which functions a program may run: those whose names are used by code that runs."""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ...editing.helpers import helper_names
+from ...source.module import Module
+from ...source.tree import Function, is_inside, mentions, name_uses
+from .call_graph import Callee, CallGraph
+
+BINDING = {"staticmethod", "classmethod", "property"}
+BY_NAME = ("Fire", "globals", "locals", "import_module", "run_path")
+DYNAMIC = ("import_module", "__import__", "run_module", "run_path")
+
+
+def spelled_functions(graph: CallGraph) -> set[Function]:
+    """Functions whose names are used somewhere, also by other scripts' main guards."""
+    return _reach(graph, resolved=False)
+
+
+def run_functions(graph: CallGraph) -> set[Function]:
+    """Functions that the script itself may run.
+
+    An imported script's main guard runs nothing, and where several modules have a function of one
+    name a use means the one that it resolves to.
+    """
+    return _reach(graph, resolved=True)
+
+
+def called_functions(graph: CallGraph) -> set[Function]:
+    """Functions that the script itself may run, methods only where their own names are used."""
+    return _reach(graph, resolved=True, by_own_name=True)
+
+
+def never_spelled(graph: CallGraph, functions: set[Function]) -> set[Function]:
+    """Those of the functions whose names are nowhere, and looked up by nobody.
+
+    Of functions and classes at module level: of a method, that of its class.
+    """
+    by_text = any(module.spells(name) for module in graph.modules for name in BY_NAME) or any(
+        _holds_functions(graph, module, node.value)
+        for module in graph.modules
+        for node in module.attributes("__dict__")
+    )
+    looks_up = any(
+        module.dotted(n) == "sys.modules" and not _is_of_helper(module, n)
+        for module in graph.modules
+        for n in module.attributes("modules")
+    )
+    evaluates = any(
+        isinstance(call.func, ast.Name)
+        for module in graph.modules
+        for call in module.calls_to("eval", "exec")
+    )
+    if by_text or looks_up or evaluates:
+        return set()
+    texts = {
+        node.value
+        for module in graph.modules
+        for node in module.nodes(ast.Constant)
+        if isinstance(node.value, str)
+    }
+    own_alone = any(map(_asks_modules, graph.modules))
+    return {
+        function
+        for function in functions
+        for home in [graph.module_of(function)]
+        if home is graph.script or not own_alone
+        for named in [_named_at_top(home, function)]
+        if named is not None and not named.decorator_list
+        if named.name not in texts
+        if not any(module.spells(named.name) for module in graph.modules)
+    }
+
+
+def _named_at_top(module: Module, function: Function) -> Function | ast.ClassDef | None:
+    """The definition at module level by which a function is found, itself or its class."""
+    owner = module.parents[function]
+    named = owner if isinstance(owner, ast.ClassDef) and not function.decorator_list else function
+    return named if module.parents[named] is module.tree else None
+
+
+def _is_of_helper(module: Module, node: ast.AST) -> bool:
+    """Whether code is that of a helper of patched scripts, such as draw_alike()."""
+    function = module.function(node)
+    return function is not None and function.name in helper_names()
+
+
+def _holds_functions(graph: CallGraph, module: Module, holder: ast.expr) -> bool:
+    """Whether what has a ``__dict__`` may be a module or a class: not ``self``, nor ``args``."""
+    if not isinstance(holder, ast.Name) or holder.id in module.aliases:
+        return True
+    found = graph.resolve(module, holder)
+    return found is not None and isinstance(found[1], ast.ClassDef)
+
+
+def looks_up_modules(graph: CallGraph) -> bool:
+    """Whether functions and classes are got from modules by names: ``models.__dict__[name]``."""
+    return any(map(_asks_modules, graph.modules)) or any(
+        isinstance(node.value, ast.Name) and node.value.id in module.aliases
+        for module in graph.modules
+        for node in module.attributes("__dict__")
+    )
+
+
+def _asks_modules(module: Module) -> bool:
+    """Whether a module gets what it imports by computed names: ``getattr(models, name)``."""
+    return any(
+        isinstance(call.func, ast.Name)
+        and isinstance(call.args[0], ast.Name)
+        and call.args[0].id in module.aliases
+        and not (len(call.args) > 1 and isinstance(call.args[1], ast.Constant))
+        for call in module.calls_to("getattr", "vars", "dir", "getmembers")
+        if call.args
+    )
+
+
+def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> set[Function]:
+    """Follow names. A method counts as used where its class is; decorated functions always."""
+    homes: dict[str, list[Callee]] = defaultdict(list)
+    reached: set[Function] = set()
+    pending: list[tuple[Module, ast.AST]] = [(module, module.tree) for module in graph.modules]
+    for module in graph.modules:
+        for function in module.all_functions:
+            owner = module.parents[function]
+            by_class = isinstance(owner, ast.ClassDef) and not (
+                by_own_name and not function.name.startswith("__") and function.name != "forward"
+            )
+            name = owner.name if by_class and isinstance(owner, ast.ClassDef) else function.name
+            homes[name].append((module, function))
+            binds = {getattr(each, "id", "") for each in function.decorator_list} <= BINDING
+            if function.decorator_list and not (by_own_name and binds):
+                reached.add(function)
+                pending.append((module, function))
+    uses: dict[ast.AST, set[str]] = defaultdict(set)
+    for module in graph.modules:
+        for node, name in name_uses(module.tree, homes.keys()):
+            uses[node].add(name)
+        if resolved and module is not graph.script:
+            uses[module.tree] -= _only_in_guard(module, uses[module.tree])
+        uses[module.tree] |= _renamed(module)
+        for owner, name in _inherited(module):
+            uses[owner].add(name)
+    by_text = any(map(_imports_by_name, graph.modules))
+    shared = {
+        name
+        for name, found in homes.items()
+        if resolved and not by_text and len({where for where, _ in found}) > 1
+        if not (by_own_name and any(_is_method(*each) for each in found))
+    }
+    while pending:
+        module, node = pending.pop()
+        for name in uses[node] & homes.keys():
+            found = homes[name] if name in shared else homes.pop(name)
+            meant = _meant(graph, module, node, name) if name in shared else None
+            new = [
+                (home, function)
+                for home, function in found
+                if function not in reached and (meant is None or home in meant)
+            ]
+            reached.update(function for _, function in new)
+            pending += new
+    return reached
+
+
+def _imports_by_name(module: Module) -> bool:
+    """Whether a module imports others by names that it computes, outside of helpers of ours."""
+    if not any(map(module.spells, DYNAMIC)):
+        return False
+    users = {getattr(module.function(use), "name", "") for use in module.occurrences(*DYNAMIC)}
+    return not users or not users <= helper_names()
+
+
+def _is_method(module: Module, function: Function) -> bool:
+    return isinstance(module.parents[function], ast.ClassDef)
+
+
+def _only_in_guard(module: Module, names: set[str]) -> set[str]:
+    """The names that module-level code uses in ``if __name__ == "__main__":`` alone."""
+    guarded = [
+        stmt
+        for guard in module.tree.body
+        if isinstance(guard, ast.If) and mentions(guard.test, "__name__") and not guard.orelse
+        for stmt in guard.body
+    ]
+    return {
+        name
+        for name in names
+        if guarded
+        and all(
+            any(is_inside(use, stmt) for stmt in guarded)
+            for use in module.occurrences(name)
+            if module.function(use) is None
+        )
+    }
+
+
+def _inherited(module: Module) -> Iterator[tuple[ast.AST, str]]:
+    """Pairs of a method and a base of its class, whose methods are the class's own, too."""
+    for owner in module.nodes(ast.ClassDef):
+        methods: list[ast.AST] = [each for each in owner.body if isinstance(each, Function)]
+        for base in owner.bases:
+            for method in methods or [module.tree]:
+                yield method, module.last_name(base)
+
+
+def _renamed(module: Module) -> set[str]:
+    """The names of functions and classes that a module imports under other names."""
+    return {
+        alias.name
+        for stmt in module.nodes(ast.ImportFrom)
+        for alias in stmt.names
+        if alias.asname is not None and alias.asname != alias.name
+    }
+
+
+def _meant(graph: CallGraph, module: Module, owner: ast.AST, name: str) -> set[Module] | None:
+    """The modules whose function or class the uses in a function mean; None for any."""
+    imports = sum(
+        (alias.asname or alias.name) == name
+        for stmt in module.nodes(ast.ImportFrom)
+        for alias in stmt.names
+    )
+    if imports > 1 or name in _renamed(module):
+        return None
+    meant: set[Module] = set()
+    everywhere = module.occurrences(name)
+    inside = [use for use in everywhere if is_inside(use, owner)]
+    for use in inside or everywhere:  # a base is named outside of the methods that have it
+        found = graph.resolve(module, use)
+        if found is not None and isinstance(found[1], (ast.ClassDef, ast.FunctionDef)):
+            meant.add(found[0])
+        elif isinstance(use, ast.Name):
+            return None  # a parameter, or bound in several ways; model.train() is no function's
+    return meant

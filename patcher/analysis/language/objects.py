@@ -1,0 +1,193 @@
+"""Classes of the program: which one an object is of, their methods, and what attributes hold."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...source.module import Module, Resolver
+from ...source.tree import FUNCTIONS, Function, argument, everywhere, within
+from .tables import items_of_call
+
+MAX_DEPTH = 8
+ClassOf = tuple[Module, ast.ClassDef]
+# Methods that return the object they are called on.
+RETURN_SELF = {"to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16"}
+
+
+def class_of(graph: Resolver, module: Module, node: ast.expr, depth: int = 0) -> ClassOf | None:
+    """The class of the program that the object ``node`` is an instance of; None if unknown."""
+    known: dict[ast.expr, ClassOf | None] = module.program_answers.setdefault("classes", {})
+    if node in known:
+        return known[node]
+    if depth > MAX_DEPTH:
+        return None
+    known[node] = None  # where its value depends on itself
+    known[node] = found = _class_of(graph, module, node, depth)
+    return found
+
+
+def _class_of(graph: Resolver, module: Module, node: ast.expr, depth: int) -> ClassOf | None:
+    match node:
+        case ast.Name():
+            return _class_of_name(graph, module, node, depth)
+        case ast.Attribute():
+            owner = class_of(graph, module, node.value, depth + 1)
+            if owner is None:
+                return None
+            for where, value in attribute_values(graph, owner, node.attr):
+                found = class_of(graph, where, value, depth + 1)
+                if found is not None:
+                    return found
+        case ast.Call():
+            return _class_of_call(graph, module, node, depth)
+    return None
+
+
+def _class_of_name(graph: Resolver, module: Module, node: ast.Name, depth: int) -> ClassOf | None:
+    function = module.function(node)
+    owner = None if function is None else module.parents.get(function)
+    if isinstance(owner, ast.ClassDef) and function is not None and is_self(function, node.id):
+        return module, owner
+    value = module.definition(node, node)
+    if value is not None and is_from_checkpoint(module, value):
+        value = module.definition(node, value)  # what takes its place again is of its class
+    if value is None and function is not None:
+        parameter = next((a for a in everywhere(function.args, ast.arg) if a.arg == node.id), None)
+        if parameter is not None:
+            named = _named_class(graph, module, parameter.annotation)
+            return named or _class_of_passed(graph, module, function, node.id, depth)
+    if value is None and (function, node.id) not in module.stores:
+        found = graph.resolve(module, node)
+        if found is not None and isinstance(found[1], ast.expr):
+            return class_of(graph, found[0], found[1], depth + 1)
+    return None if value is None or value is node else class_of(graph, module, value, depth + 1)
+
+
+def is_from_checkpoint(module: Module, value: ast.expr) -> bool:
+    """``checkpoint["meter"]``, of what has been loaded from a file."""
+    if not isinstance(value, ast.Subscript):
+        return False
+    loaded = module.definition(value.value, value)
+    return isinstance(loaded, ast.Call) and module.last_name(loaded.func) == "load"
+
+
+def _class_of_passed(
+    graph: Resolver, module: Module, function: Function, name: str, depth: int
+) -> ClassOf | None:
+    """The class of what every call of a function at module level passes for a parameter."""
+    if not isinstance(module.parents[function], ast.Module) or graph.possible_callers(function):
+        return None
+    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
+    place = names.index(name) if name in names else len(names)
+    found: set[ClassOf | None] = set()
+    for where, call in graph.callers(function):
+        passed = argument(call, place, name)
+        found.add(None if passed is None else class_of(graph, where, passed, depth + 1))
+    return found.pop() if len(found) == 1 else None
+
+
+def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) -> ClassOf | None:
+    func = call.func
+    found = named_definition(graph, module, func)
+    if found is not None:
+        where, definition = found
+        if isinstance(definition, ast.ClassDef):
+            return where, definition
+        if isinstance(definition, FUNCTIONS):
+            for result in within(definition.body, ast.Return):
+                made = result.value and class_of(graph, where, result.value, depth + 1)
+                if made:
+                    return made
+        return None
+    if (common := _class_of_items(graph, items_of_call(graph, module, func))) is not None:
+        return common
+    if isinstance(func, ast.Attribute) and func.attr in RETURN_SELF:
+        return class_of(graph, module, func.value, depth + 1)
+    return None
+
+
+def _class_of_items(graph: Resolver, items: list[tuple[Module, ast.expr]]) -> ClassOf | None:
+    """The class that all classes of a table are, or inherit from."""
+    named = [_named_class(graph, *item) for item in items]
+    owners = [owner for owner in named if owner is not None]
+    if not owners or len(owners) < len(items):
+        return None
+    above = [[definition for _, definition in classes_above(graph, owner)] for owner in owners]
+    common = (
+        owner
+        for owner in classes_above(graph, owners[0])
+        if all(owner[1] in definitions for definitions in above)
+    )
+    return next(common, None)
+
+
+def named_definition(
+    graph: Resolver, module: Module, node: ast.expr
+) -> tuple[Module, ast.AST] | None:
+    """What a name stands for, also by other names of it: ``Trainer = LongTrainer``."""
+    for _ in range(MAX_DEPTH):
+        found = graph.resolve(module, node)
+        value = module.definition(node, node) if found is None else found[1]
+        if not isinstance(value, ast.Name | ast.Attribute):
+            return found
+        module, node = (module, value) if found is None else (found[0], value)
+    return None
+
+
+def _named_class(graph: Resolver, module: Module, node: ast.expr | None) -> ClassOf | None:
+    found = None if node is None else graph.resolve(module, node)
+    if found is not None and isinstance(found[1], ast.ClassDef):
+        return found[0], found[1]
+    return None
+
+
+def is_self(function: Function, name: str) -> bool:
+    """Whether a name is the first parameter of a method."""
+    first = [*function.args.posonlyargs, *function.args.args][:1]
+    decorators = {getattr(d, "id", "") for d in function.decorator_list}
+    return bool(first) and first[0].arg == name and not decorators & {"staticmethod"}
+
+
+def classes_above(graph: Resolver, owner: ClassOf) -> list[ClassOf]:
+    """A class and the program's classes that it inherits from, nearest first. Cached."""
+    module, definition = owner
+    known: dict[ast.ClassDef, list[ClassOf]] = module.program_answers.setdefault(classes_above, {})
+    if definition not in known:
+        known[definition] = _classes_above(graph, owner)
+    return known[definition]
+
+
+def _classes_above(graph: Resolver, owner: ClassOf) -> list[ClassOf]:
+    found, pending = dict[ast.ClassDef, Module](), [owner]
+    while pending:
+        module, definition = pending.pop(0)
+        if definition not in found:
+            found[definition] = module
+            bases = (_named_class(graph, module, base) for base in definition.bases)
+            pending += [base for base in bases if base is not None]
+    return [(module, definition) for definition, module in found.items()]
+
+
+def method_of(graph: Resolver, owner: ClassOf, name: str) -> tuple[Module, Function] | None:
+    """The method ``name`` of a class, also an inherited one."""
+    for module, definition in classes_above(graph, owner):
+        for member in definition.body:
+            if isinstance(member, FUNCTIONS) and member.name == name:
+                return module, member
+    return None
+
+
+def attribute_values(
+    graph: Resolver, owner: ClassOf, name: str
+) -> Iterator[tuple[Module, ast.expr]]:
+    """The values that a class and its bases assign to ``self.name``, or to it in their body."""
+    for module, definition in classes_above(graph, owner):
+        for value in module.attribute_values.get(name, ()):
+            if module.enclosing_class(value) is definition:
+                yield module, value
+        for stmt in definition.body:
+            if isinstance(stmt, ast.Assign) and any(
+                isinstance(target, ast.Name) and target.id == name for target in stmt.targets
+            ):
+                yield module, stmt.value

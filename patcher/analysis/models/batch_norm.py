@@ -1,0 +1,42 @@
+"""Whether a program's models have batch norm, with averages of each rank's own batches."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...source.module import Module
+from ..language.liveness import looks_up_modules
+from ..training.program import Program
+
+LAYERS = ("BatchNorm1d", "BatchNorm2d", "BatchNorm3d")
+# Of torchvision's models, by their names: those that have batch norm.
+MODELS = re.compile(
+    r"(wide_)?resne[xt]|densenet|mobilenet|efficientnet|shufflenet|mnasnet|googlenet|inception"
+    r"|regnet|xception|vgg\d+_bn"
+)
+
+
+def norms_by_batch(program: Program) -> bool:
+    """Whether some model has batch norm that is not made one over all ranks."""
+    if program.calls_to("convert_sync_batchnorm", "SyncBatchNorm"):
+        return False
+    return any(batch_norm_layers(program)) or any(known_models(program))
+
+
+def batch_norm_layers(program: Program) -> Iterator[tuple[Module, ast.Call]]:
+    """Constructions of BatchNorm layers that the program may run, also by computed names."""
+    by_name = looks_up_modules(program)
+    for module, call in program.calls_to(*LAYERS):
+        if module.function(call) is None or by_name or program.is_live(module, call):
+            yield module, call
+
+
+def known_models(program: Program) -> Iterator[ast.Call]:
+    """Constructions of torchvision's models that have batch norm."""
+    for module in program.modules:
+        for name in filter(MODELS.match, module.called_names):
+            for call in module.calls_to(name):
+                if module.dotted(call.func).startswith("torchvision.models."):
+                    yield call

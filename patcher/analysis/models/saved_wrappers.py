@@ -1,0 +1,94 @@
+"""Wrapped models that go into a file as they are, with their wrapper."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...source.branches import exclusive
+from ...source.module import Module
+from ...source.tree import argument, parameters, precedes
+from ..language.passed_arguments import argument_for_parameter
+from ..training.program import Program
+
+SAVERS = ("save", "save_on_main", "dump")
+MOVES = ("cuda", "to", "train", "eval")  # methods that return their object
+MAX_DEPTH = 3
+
+
+def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name]]:
+    """Names in what is saved that stand for a DistributedDataParallel on ranks."""
+    if not program.calls_to("DistributedDataParallel"):
+        return
+    for module, call in program.calls_to(*SAVERS):
+        for value in saved_values(module, argument(call, 0, "obj")):
+            if isinstance(value, ast.Name) and is_wrapped(program, module, value):
+                yield module, value
+
+
+def saved_values(module: Module, saved: ast.expr | None) -> Iterator[ast.expr]:
+    """An object that is saved, and what it holds if it is a dictionary, list or tuple."""
+    if isinstance(saved, ast.Name) and not isinstance(module.parents[saved], ast.Dict):
+        made = module.definition(saved, saved)
+        saved = made if isinstance(made, ast.Dict | ast.List | ast.Tuple | ast.Call) else saved
+    match saved:
+        case ast.Dict(values=values) | ast.List(elts=values) | ast.Tuple(elts=values):
+            yield from values
+        case ast.Call(func=ast.Name(id="dict"), keywords=words):
+            yield from (word.value for word in words)
+        case ast.Name():
+            yield saved
+
+
+def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0) -> bool:
+    """Whether a name was bound to a wrapper last, here, at module level or by all callers."""
+    function = module.function(name)
+    own = [
+        store
+        for store in module.stores.get((function, name.id), ())
+        if precedes(store, name) and module.parents[store] is not module.statement(name)
+    ]
+    if own or function is None:
+        last = [each for each in own if each is own[-1] or exclusive(each, own[-1])]
+        return any(keeps_wrapper(program, module, each, depth) for each in last)
+    if name.id in parameters(function):
+        passed = [
+            (where, argument_for_parameter(module, function, call, name.id))
+            for where, call in program.callers(function)
+        ]
+        return (
+            bool(passed)
+            and depth < MAX_DEPTH
+            and all(
+                isinstance(value, ast.Name) and is_wrapped(program, where, value, depth + 1)
+                for where, value in passed
+            )
+        )
+    stores = module.stores.get((None, name.id), [])
+    return bool(stores) and keeps_wrapper(program, module, stores[-1], depth)
+
+
+def keeps_wrapper(program: Program, module: Module, store: ast.AST, depth: int) -> bool:
+    """Whether an assignment binds a name to a wrapper, or moves one: ``net = net.cuda()``."""
+    stmt = module.parents[store]
+    value = stmt.value if isinstance(stmt, ast.Assign) else None
+    if value is None or is_wrap(module, value):
+        return value is not None
+    func = value.func if isinstance(value, ast.Call) else None
+    owner = func.value if isinstance(func, ast.Attribute) and func.attr in MOVES else None
+    return (
+        isinstance(owner, ast.Name)
+        and depth < MAX_DEPTH
+        and is_wrapped(program, module, owner, depth + 1)
+    )
+
+
+def is_wrap(module: Module, value: ast.expr) -> bool:
+    """``DistributedDataParallel(model)``, also with ``.cuda()`` behind it."""
+    while isinstance(value, ast.Call):
+        if module.last_name(value.func) == "DistributedDataParallel":
+            return True
+        if not (isinstance(value.func, ast.Attribute) and value.func.attr in MOVES):
+            return False
+        value = value.func.value
+    return False

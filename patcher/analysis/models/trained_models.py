@@ -1,0 +1,246 @@
+"""Which models a program trains, by their optimizers and the calls in training steps."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable, Collection, Iterator
+
+from ...source.module import Module
+from ...source.tree import (
+    Function,
+    argument,
+    argument_values,
+    everywhere,
+    parameters,
+    precedes,
+    within,
+)
+from ..language.objects import RETURN_SELF
+from ..language.passed_arguments import argument_for_parameter
+from ..training.evaluations import is_gradless as is_gradless_function
+from ..training.frameworks import OPTIMIZERS
+from ..training.program import Program
+from ..training.train_loops import TrainLoop
+from .wrapped_parts import is_model
+from .wrapper_attributes import is_gradless
+
+LOSS = re.compile("loss|criteri", re.IGNORECASE)
+
+
+def trained_without(program: Program, wrapped: Collection[str]) -> str:
+    """A model that an optimizer trains and a training step calls, and that is not ``wrapped``.
+
+    The empty string where there is none. Models are compared by the last part of their names, and
+    ``wrapped`` are all of them: each function may call them by another one.
+    """
+    names = {last_part(target) for target in wrapped}
+    names |= {
+        attribute
+        for module in program.modules
+        for attribute, values in module.attribute_values.items()
+        if any(isinstance(value, ast.Name) and value.id in names for value in values)
+    }
+    trained = [*trained_models(program), *models_handed_over(program)]
+    trained = [each for each in trained if not names & names_at_constructors(program, each)]
+    for loop in program.train_loops:
+        if not program.is_live(loop.module, loop.steps):
+            continue
+        called = {
+            last_part(name)
+            for module, call in calls_of_steps(program, loop)
+            if isinstance(call.func, ast.Name | ast.Attribute)
+            for name in all_names(program, module, called_model(call.func))
+        }
+        for model in trained:
+            if last_part(model) in called and last_part(model) not in names:
+                return model
+    return ""
+
+
+def calls_of_steps(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.Call]]:
+    """The calls with gradients in a loop's steps and in functions that these surely run.
+
+    Not those in models.
+    """
+    for module, body in bodies_of_steps(program, loop, is_gradless_function):
+        for call in within(body, ast.Call):
+            if not is_gradless(module, call):
+                yield module, call
+
+
+def bodies_of_steps(
+    program: Program, loop: TrainLoop, leave: Callable[[Module, Function], bool] | None = None
+) -> list[tuple[Module, list[ast.stmt]]]:
+    """The bodies of a loop's steps and of the functions below, but models and those to leave."""
+    bodies = [(loop.module, loop.steps.body)]
+    seen: set[Function] = set()
+    for module, body in bodies:
+        for call in within(body, ast.Call):
+            for where, function in program.callees(module, call):
+                owner = where.parents[function]
+                inside = isinstance(owner, ast.ClassDef) and is_model(program, (where, owner))
+                if function in seen or inside or (leave and leave(where, function)):
+                    continue
+                seen.add(function)
+                bodies.append((where, function.body))
+    return bodies
+
+
+def trained_beside_wrapped(program: Program) -> str:
+    """A model that an optimizer and a step train, where one function wraps others, and not it.
+
+    The empty string where there is none, or where wrapping, optimizer and loop are not in one
+    function, in which each model has one name.
+    """
+    wraps = program.calls_to("DistributedDataParallel")
+    places = {(module, module.function(call)) for module, call in wraps}
+    if len(places) != 1:
+        return ""
+    ((module, place),) = places
+    wrapped = set()
+    for _, call in wraps:
+        stmt, model = module.statement(call), argument(call, 0, "module")
+        if not isinstance(stmt, ast.Assign) or stmt.value is not call or model is None:
+            return ""
+        wrapped |= {module.text(node) for node in (*stmt.targets, model)}
+    trained = [
+        module.text(parameters_of.value)
+        for where, optimizer in program.calls_to(*OPTIMIZERS)
+        if where is module and module.function(optimizer) is place
+        for value in argument_values(optimizer)
+        for parameters_of in parameter_calls(module, value)
+    ]
+    for loop in program.train_loops:
+        if loop.module is module and module.function(loop.steps) is place:
+            called = {
+                module.text(call.func).removesuffix(".forward")
+                for call in within(loop.steps.body, ast.Call)
+                if isinstance(call.func, ast.Name | ast.Attribute)
+            }
+            alone = [model for model in trained if model in called - wrapped]
+            if alone:
+                return alone[0]
+    return ""
+
+
+def left_bare(program: Program) -> str:
+    """A model that is trained beside one in DistributedDataParallel, and is in none itself.
+
+    The empty string where there is none, or where a wrapper is not plainly given a name.
+    """
+    if alone := trained_beside_wrapped(program):
+        return alone
+    names: list[str] = []
+    for module, call in program.calls_to("DistributedDataParallel"):
+        stmt, inner = module.statement(call), argument(call, 0, "module")
+        if not isinstance(stmt, ast.Assign) or stmt.value is not call or inner is None:
+            return ""
+        for node in (*stmt.targets, inner):
+            names += all_names(program, module, node)
+    return trained_without(program, names) if names else ""
+
+
+def trained_models(program: Program) -> list[str]:
+    """What the models are called whose parameters go to an optimizer."""
+    return [
+        model
+        for where, optimizer in program.calls_to(*OPTIMIZERS)
+        if program.is_live(where, optimizer)
+        for value in argument_values(optimizer)
+        for call in parameter_calls(where, value)
+        for model in names_given(program, where, call.value)
+    ]
+
+
+def models_handed_over(program: Program) -> list[str]:
+    """What goes to functions whose results an optimizer gets: ``weights, _ = split(head)``.
+
+    A model among it is one that is trained, most likely; what else it is, no step calls.
+    """
+    return [
+        where.text(value)
+        for where, optimizer in program.calls_to(*OPTIMIZERS)
+        if program.is_live(where, optimizer)
+        for argument in argument_values(optimizer)
+        for name in everywhere(argument, ast.Name)
+        if not isinstance(where.parents[name], ast.Attribute)  # the model of model.parameters()
+        for store in where.stores.get((where.function(name), name.id), ())
+        for stmt in [where.statement(store)]
+        if isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Call)
+        if precedes(stmt, optimizer) and not is_move_of(where, stmt)
+        for value in argument_values(stmt.value)
+        if isinstance(value, ast.Name | ast.Attribute)
+        and not LOSS.search(last_part(where.text(value)))
+    ]
+
+
+def is_move_of(module: Module, stmt: ast.Assign) -> bool:
+    """``model = DataParallel(net)``, ``model = model.to(device)``: no list of parameters."""
+    name = module.last_name(stmt.value.func) if isinstance(stmt.value, ast.Call) else ""
+    return name in RETURN_SELF or name[:1].isupper()
+
+
+def parameter_calls(
+    module: Module, value: ast.expr, seen: frozenset[ast.expr] = frozenset()
+) -> list[ast.Attribute]:
+    """``model.parameters`` where it is called for a value, also through local names."""
+    found = [
+        call.func
+        for call in everywhere(value, ast.Call)
+        if isinstance(call.func, ast.Attribute)
+        and call.func.attr in ("parameters", "named_parameters")
+    ]
+    for name in everywhere(value, ast.Name):
+        for source in module.alternatives(name, name):
+            if source not in seen:
+                found += parameter_calls(module, source, seen | {source})
+    return found
+
+
+def names_given(
+    program: Program, module: Module, node: ast.expr, seen: frozenset[Function] = frozenset()
+) -> set[str]:
+    """What a model is called where it comes from: of a parameter, what callers pass for it."""
+    function = module.function(node)
+    name = module.text(node)
+    if function is None or function in seen or name not in parameters(function):
+        return {name}
+    passed = [
+        (caller, value)
+        for caller, call in program.callers(function)
+        if program.is_live(caller, call)
+        for value in [argument_for_parameter(module, function, call, name)]
+        if isinstance(value, ast.Name | ast.Attribute)
+    ]
+    found = [names_given(program, caller, value, seen | {function}) for caller, value in passed]
+    return set().union(*found) or {name}
+
+
+def all_names(program: Program, module: Module, node: ast.expr) -> set[str]:
+    """What a model is called here, and where it comes from."""
+    return {module.text(node), *names_given(program, module, node)}
+
+
+def called_model(func: ast.Name | ast.Attribute) -> ast.expr:
+    """``model`` of ``model(batch)`` and of ``model.forward(batch)``."""
+    return func.value if isinstance(func, ast.Attribute) and func.attr == "forward" else func
+
+
+def names_at_constructors(program: Program, model: str) -> set[str]:
+    """What ``self.model`` is called by who makes the object: ``Trainer(net)``; by last parts."""
+    owner, _, attribute = model.rpartition(".")
+    if owner != "self":
+        return set()
+    return {
+        last_part(name)
+        for module in program.modules
+        for value in module.attribute_values.get(attribute, [])
+        if isinstance(value, ast.Name)
+        for name in names_given(program, module, value)
+    }
+
+
+def last_part(name: str) -> str:
+    """``model`` of ``self.model.module``."""
+    return name.removesuffix(".module").rpartition(".")[2]

@@ -1,0 +1,70 @@
+"""Whether every parameter of a trained model surely gets a gradient in each step."""
+
+from __future__ import annotations
+
+import ast
+
+from ...source.module import Module
+from ...source.tree import mentions, within
+from ..training.program import Program
+from ..training.train_loops import TrainLoop
+from .gradient_flow import step_reaches_all
+from .model_builder import HIDES_PARTS, model_part
+from .model_parts import ModelPart, UnknownPartError
+from .trained_models import last_part
+
+
+def all_get_gradients(program: Program, target: str) -> bool:
+    """Whether each backward pass surely reaches all parameters of the model called `target`.
+
+    False also where that cannot be told: then torch has to look at each step.
+    """
+    loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
+    if not loops or any(changes_models(module, last_part(target)) for module in program.modules):
+        return False
+    return all(_reaches_all(program, loop, last_part(target)) for loop in loops)
+
+
+def _reaches_all(program: Program, loop: TrainLoop, name: str) -> bool:
+    module = loop.module
+    calls = {
+        module.text(call.func): call.func
+        for call in within(loop.steps.body, ast.Call)
+        if isinstance(call.func, ast.Name | ast.Attribute)
+        and last_part(module.text(call.func)) == name
+    }
+    if len(calls) != 1 or loop.goes_back_elsewhere:
+        return False
+    try:
+        parts: dict[str, ModelPart] = {
+            text: model_part(program, module, func) for text, func in calls.items()
+        }
+    except UnknownPartError:
+        return False
+    if not any(part.weights for part in parts.values()):
+        return False
+    return step_reaches_all(program, module, loop.steps.body, parts)
+
+
+def changes_models(module: Module, name: str) -> bool:
+    """Whether a module exchanges or adds layers of a model that is made already.
+
+    ``model.fc = nn.Linear(model.fc.in_features, 10)`` leaves a layer where one was.
+    """
+    if any(module.calls_to(each) for each in HIDES_PARTS - {"setattr", "exec", "vars"}):
+        return True
+    for stmt in module.nodes(ast.Assign):
+        for target in stmt.targets:
+            if not isinstance(target, ast.Attribute | ast.Subscript):
+                continue
+            owner = target.value
+            if isinstance(owner, ast.Name) and owner.id == "self":
+                continue
+            if isinstance(stmt.value, ast.Call) and module.dotted(stmt.value.func).startswith(
+                "torch.nn."
+            ):
+                is_head = isinstance(target, ast.Attribute) and mentions(stmt.value, target.attr)
+                if not is_head or module.last_name(stmt.value.func) != "Linear":
+                    return True
+    changed = [call.args[0] for call in module.calls_to("setattr") if call.args]
+    return any(last_part(module.text(each)) == name for each in changed)

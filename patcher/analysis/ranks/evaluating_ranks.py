@@ -1,0 +1,158 @@
+"""Which ranks evaluate, on what, and whether the program puts their parts together itself."""
+
+from __future__ import annotations
+
+import ast
+
+from ...editing.helpers import helper_names
+from ...source.module import Module
+from ...source.tree import everywhere, mentions, precedes, within
+from ..language.call_graph import reachable_functions
+from ..language.passed_arguments import argument_for_parameter
+from ..training.evaluations import Evaluation
+from ..training.frameworks import RANK_SAMPLERS
+from ..training.program import Program
+from .rank_reach import RANKS, roles_reaching
+
+# Collectives that bring what ranks have together; a barrier and a broadcast do not.
+COMBINING = {
+    *("all_reduce", "all_gather", "all_gather_object", "all_gather_into_tensor", "reduce"),
+    *("gather", "gather_object", "gather_for_metrics", "reduce_scatter"),
+    *("allreduce", "allgather", "allgather_object"),  # of Horovod
+}
+LIBRARIES = ("torch.distributed.", "dist.", "horovod.")
+
+
+def combines_parts(program: Program, evaluation: Evaluation) -> bool:
+    """Whether the evaluating function brings together what the ranks have, here or in a callee.
+
+    Of what its loop adds up, all has to be passed to something that does.
+    """
+    module, sums = evaluation.module, evaluation.accumulators
+    body = module.scope_statements(evaluation.loop)
+    if not sums:
+        return combines(program, module, body)
+    calls = [call for call in within(body, ast.Call) if precedes(evaluation.loop, call)]
+    return all(
+        any(
+            mentions(call, name) and combines(program, module, [module.statement(call)])
+            for call in calls
+        )
+        for name in sums
+    )
+
+
+def combines(program: Program, module: Module, body: list[ast.stmt]) -> bool:
+    """Whether statements bring together what the ranks have, themselves or in a callee."""
+    names = {module.last_name(call.func) for call in within(body, ast.Call)}
+    bodies = [(module, body)]
+    bodies += [
+        (program.module_of(each), each.body)
+        for each in reachable_functions(program, names)
+        if each.name not in helper_names()
+    ]
+    return any(
+        where.last_name(call.func) in COMBINING and where.dotted(call.func).startswith(LIBRARIES)
+        for where, stmts in bodies
+        for call in within(stmts, ast.Call)
+    )
+
+
+def ranks_keep_pace(program: Program, evaluation: Evaluation) -> bool:
+    """Whether all ranks evaluate, and each goes through equally many batches.
+
+    They do without a sampler, with one that deals nothing, and with torch's, which pads.
+    """
+    entries = program.entries(evaluation)
+    loader = evaluation.loader
+    return (
+        bool(entries)
+        and all(roles_reaching(program, *entry) >= RANKS for entry in entries)
+        and all(is_even(program, loader.module, sampler) for sampler in loader.samplers)
+    )
+
+
+def is_even(program: Program, module: Module, sampler: ast.expr) -> bool:
+    """Whether a sampler has equally many examples on each rank, also one that a function makes."""
+    made = program.callees(module, sampler) if isinstance(sampler, ast.Call) else []
+    results = [
+        (where, result.value)
+        for where, function in made
+        for result in within(function.body, ast.Return)
+    ]
+    if not made:
+        return is_none_or_even(module, sampler)
+    return bool(results) and all(
+        is_none_or_even(where, each)
+        for where, value in results
+        if value is not None
+        for each in where.alternatives(value, value) or [value]
+    )
+
+
+def is_none_or_even(module: Module, sampler: ast.expr) -> bool:
+    """None, or a sampler of torch's that has equally many examples on each rank."""
+    if isinstance(sampler, ast.Constant):
+        return sampler.value is None
+    calls = list(everywhere(sampler, ast.Call))
+    return bool(calls) and all(
+        module.last_name(call.func) in (*RANK_SAMPLERS[:1], "SequentialSampler") for call in calls
+    )
+
+
+def may_be_bare(program: Program, module: Module, entry: ast.AST, evaluation: Evaluation) -> bool:
+    """Whether the model that an entry evaluates may be one that no wrapper holds.
+
+    ``average.model``, ``net.module``, or a name that is bound to such a thing on some way.
+    """
+    function = evaluation.function
+    if function is None or not isinstance(entry, ast.Call):
+        return False
+    passed = argument_for_parameter(evaluation.module, function, entry, evaluation.model)
+    if passed is None:
+        return False
+    wrapped = {
+        where.text(target)
+        for where, call in program.calls_to("DistributedDataParallel", "DataParallel")
+        for stmt in [where.statement(call)]
+        if isinstance(stmt, ast.Assign)
+        for target in stmt.targets
+    }
+    values = [passed, *module.alternatives(passed, passed)]
+    values += [part for value in values if isinstance(value, ast.IfExp) for part in parts(value)]
+    return any(
+        isinstance(value, ast.Attribute) and module.text(value) not in wrapped for value in values
+    )
+
+
+def gets_the_module(program: Program, evaluation: Evaluation) -> bool:
+    """Whether all calls pass an evaluation what is in a wrapper: ``test(model.module)``.
+
+    Also by a name that is ``model.module`` where there is a wrapper, and ``model`` where not.
+    """
+    function, entries = evaluation.function, program.entries(evaluation)
+    if function is None or not entries or program.possible_callers(function):
+        return False
+    for module, entry in entries:
+        passed = None
+        if isinstance(entry, ast.Call):
+            passed = argument_for_parameter(evaluation.module, function, entry, evaluation.model)
+        if passed is None:
+            return False
+        values = module.alternatives(passed, passed) or [passed]
+        values = [part for each in values for part in branches(each)]
+        held = [isinstance(each, ast.Attribute) and each.attr == "module" for each in values]
+        names = [isinstance(each, ast.Name) for each in values]
+        if not any(held) or not all(a or b for a, b in zip(held, names, strict=True)):
+            return False
+    return True
+
+
+def branches(value: ast.expr) -> tuple[ast.expr, ...]:
+    """The two values of a conditional expression, or the one of another."""
+    return parts(value) if isinstance(value, ast.IfExp) else (value,)
+
+
+def parts(choice: ast.IfExp) -> tuple[ast.expr, ast.expr]:
+    """The two values of a conditional expression."""
+    return choice.body, choice.orelse

@@ -1,0 +1,332 @@
+"""Early exits from training that ranks take differently, because they depend on a rank's own data.
+
+A taint analysis: a walk through the training function in source order keeps the set of names whose
+value comes from this rank's batches. Reassignments and collectives remove names from it.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ....record import record
+from ...source.module import Module
+from ...source.tree import (
+    Function,
+    argument_values,
+    below,
+    bound_names,
+    locate,
+    precedes,
+    within,
+)
+from ..training.loaders import loader_of
+from ..training.program import Program
+from ..training.train_loops import TrainLoop, calls_around
+from .dealing import takes_turns
+from .rank_reach import RANKS, value_for_role
+
+# Calls that return the same on every rank, or depend only on the size or type of their argument.
+AGREEING_CALLS = {
+    *("gathered", "mean_of_ranks", "on_any_rank", "all_gather", "all_reduce", "gather"),
+    *("gather_for_metrics", "reduce", "len", "isinstance", "type", "hasattr"),
+}
+IN_PLACE_COLLECTIVES = {
+    "all_reduce",
+    "broadcast",
+    "broadcast_object_list",
+    "all_gather_object",
+    "all_gather",
+}
+SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim"}
+MUTATORS = {"append", "extend", "add", "update"}
+Exit = ast.Break | ast.Continue | ast.Return
+
+
+@record
+class RankDependentExit:
+    """An exit from a training loop, and the outermost rank-dependent test around it."""
+
+    loop: TrainLoop
+    exit: Exit
+    test: ast.If
+    names: frozenset[str]  # tainted names in the test that get their value outside of it
+
+
+def rank_dependent_exits(
+    program: Program, loop: TrainLoop, agreed: set[str]
+) -> Iterator[RankDependentExit]:
+    """Exits that depend on a rank's own data; ``agreed`` names more calls equal on all ranks."""
+    module = loop.module
+    if not conditional_exits(loop):
+        return
+    sharded_calls = {
+        f"{e.function.name}()"
+        for e in program.evaluations
+        if e.function and e.loader.distributed_samplers
+    }
+    walk = _walk_of(program, module, loop, agreed, sharded_calls)
+    walk.block(module.scope_statements(loop.steps), sharded_calls, None)
+    for leaving, test in walk.exits.items():
+        if leaves_training(loop, leaving):
+            names = {
+                name
+                for name in walk.read(test.test) & set(walk.tainted_by)
+                if any(test not in (up, *module.ancestors(up)) for up in walk.tainted_by[name])
+            }
+            yield RankDependentExit(loop, leaving, test, frozenset(names))
+
+
+def own_steps_and_results(
+    program: Program, loop: TrainLoop
+) -> tuple[list[ast.Call], list[ast.Return]]:
+    """Calls of ``step`` by what a rank has seen of its batches, and where that is returned.
+
+    Both in the function of a training loop.
+    """
+    walk = _walk_of(program, loop.module, loop, set(), set())
+    walk.block(loop.scope, set(), None)
+    return walk.steps, walk.results
+
+
+def decisions_by(
+    program: Program, module: Module, loop: TrainLoop, call: ast.Call
+) -> list[ast.Call | Exit]:
+    """Calls of ``step`` and exits by what a call returns, in the function that calls."""
+    made = {f"{module.last_name(call.func)}()"}
+    walk = _walk_of(program, module, loop, set(), made)
+    walk.block(module.scope_statements(call), made, None)
+    return [*walk.steps, *walk.exits]
+
+
+def _walk_of(
+    program: Program, module: Module, loop: TrainLoop, agreed: set[str], sharded: set[str]
+) -> _DivergenceWalk:
+    agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
+    return _DivergenceWalk(program, module, loop, agreeing, sharded, {}, {}, {}, [], [])
+
+
+def conditional_exits(loop: TrainLoop) -> list[Exit]:
+    """Conditional ``break``, ``continue`` and ``return`` that skip training batches."""
+    candidates: list[Exit] = []
+    for kind in (ast.Break, ast.Continue, ast.Return):
+        candidates += within(loop.scope, kind)
+    return [
+        leaving
+        for leaving in candidates
+        if isinstance(loop.module.parents[leaving], ast.If) and leaves_training(loop, leaving)
+    ]
+
+
+def leaves_training(loop: TrainLoop, leaving: Exit) -> bool:
+    """Whether an exit makes this rank train on fewer batches."""
+    ups = list(loop.module.ancestors(leaving))
+    around = [up for up in ups if isinstance(up, ast.For | ast.While)]
+    training = {loop.steps, *loop.module.ancestors(loop.steps)}
+    if not around or around[0] not in training:
+        # It leaves a loop inside the training loop: only a return leaves that one too.
+        return isinstance(leaving, ast.Return) and any(up in training for up in around)
+    if isinstance(leaving, ast.Continue):
+        if around[0] is loop.steps:
+            return any(precedes(leaving, call) for call in loop.backwards)
+        return precedes(leaving, loop.steps)
+    return True
+
+
+@record
+class _DivergenceWalk:
+    """The walk through a training function; its results are ``tainted_by`` and ``exits``."""
+
+    program: Program
+    module: Module
+    loop: TrainLoop
+    agreed: set[str]  # calls and attributes that are equal on all ranks
+    sharded_calls: set[str]  # of evaluations that score this rank's part of the data
+    tainted_by: dict[str, set[ast.stmt]]  # statements that gave a name this rank's data
+    exits: dict[Exit, ast.If]
+    cache: dict[ast.AST, set[str]]  # of reads()
+    steps: list[ast.Call]  # of a schedule, by this rank's data
+    results: list[ast.Return]  # that hand on this rank's data
+
+    def block(self, body: list[ast.stmt], tainted: set[str], gate: ast.If | None) -> set[str]:
+        """Tainted names after ``body``; ``gate`` is the outermost tainted test around it."""
+        tainted = set(tainted)
+        for stmt in body:
+            tainted = self.statement(stmt, tainted, gate)
+        return tainted
+
+    def statement(self, stmt: ast.stmt, tainted: set[str], gate: ast.If | None) -> set[str]:
+        match stmt:
+            case ast.Assign() | ast.AnnAssign() | ast.AugAssign() if stmt.value is not None:
+                self.assign(stmt, tainted, gate)
+            case ast.Expr(value=ast.Call() as call):
+                self.call(stmt, call, tainted, gate)
+            case ast.If():
+                inner = gate or (stmt if self.depends_on(stmt.test, tainted) else None)
+                after = self.block(stmt.body, tainted, inner)
+                otherwise = self.block(stmt.orelse, tainted, inner)
+                taken = {value_for_role(self.module, stmt.test, role) for role in RANKS}
+                if taken == {True}:
+                    return after
+                return otherwise if taken == {False} else after | otherwise
+            case ast.For() | ast.AsyncFor() | ast.While():
+                return self.loop_statement(stmt, tainted, gate)
+            case ast.With() | ast.AsyncWith():
+                return self.block(stmt.body, tainted, gate)
+            case ast.Try():
+                parts = [stmt.body, stmt.orelse, stmt.finalbody, *(h.body for h in stmt.handlers)]
+                return tainted.union(*(self.block(part, tainted, gate) for part in parts))
+            case ast.Break() | ast.Continue() | ast.Return():
+                if gate is not None:
+                    self.exits.setdefault(stmt, gate)
+                value = stmt.value if isinstance(stmt, ast.Return) else None
+                if value is not None and self.depends_on(value, tainted):
+                    assert isinstance(stmt, ast.Return)
+                    self.results.extend([] if stmt in self.results else [stmt])
+        return tainted
+
+    def loop_statement(
+        self, loop: ast.For | ast.AsyncFor | ast.While, tainted: set[str], gate: ast.If | None
+    ) -> set[str]:
+        for _ in range(2):  # the second iteration may read what the first one bound
+            inside = set(tainted)
+            if isinstance(loop, ast.For):
+                names = bound_names(loop.target)
+                if self.is_sharded(loop):
+                    names -= {self.loop.step_name, enumerated_name(self.module, loop)}
+                    for name in names:
+                        self.tainted_by.setdefault(name, set()).add(loop)
+                    inside |= names
+                elif self.depends_on(loop.iter, tainted):
+                    inside |= names
+                else:
+                    inside -= names
+            after = tainted | self.block(loop.body, inside, gate)
+            if after == tainted:
+                break
+            tainted = after
+        return self.block(loop.orelse, tainted, gate)
+
+    def is_sharded(self, loop: ast.For) -> bool:
+        """Whether each rank has its own batches in this loop."""
+        if loop is self.loop.steps:
+            return self.loop.loader is not None or takes_turns(loop)
+        loader = loader_of(self.program, self.module, loop)
+        return loader is not None and bool(loader.distributed_samplers)
+
+    def assign(
+        self,
+        stmt: ast.Assign | ast.AnnAssign | ast.AugAssign,
+        tainted: set[str],
+        gate: ast.If | None,
+    ) -> None:
+        assert stmt.value is not None
+        is_tainted = gate is not None or self.depends_on(stmt.value, tainted)
+        targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
+        for target in targets:
+            for node in below(target):
+                name = variable_name(node)
+                if not name:
+                    continue
+                if is_tainted:
+                    tainted.add(name)
+                    self.tainted_by.setdefault(name, set()).add(stmt)
+                elif not isinstance(stmt, ast.AugAssign) and not isinstance(target, ast.Subscript):
+                    tainted.discard(name)
+
+    def call(self, stmt: ast.stmt, call: ast.Call, tainted: set[str], gate: ast.If | None) -> None:
+        last = self.module.last_name(call.func)
+        depends = any(self.depends_on(value, tainted) for value in argument_values(call))
+        if last == "step" and depends and call not in self.steps:
+            self.steps.append(call)
+        if last in IN_PLACE_COLLECTIVES:
+            tainted -= {variable_name(arg) for arg in argument_values(call)}
+        elif isinstance(call.func, ast.Attribute) and last in MUTATORS:
+            name = variable_name(call.func.value)
+            if name and (gate or depends):
+                tainted.add(name)
+                self.tainted_by.setdefault(name, set()).add(stmt)
+
+    def depends_on(self, node: ast.AST, tainted: set[str]) -> bool:
+        """Whether the value of an expression depends on tainted names."""
+        return bool(tainted) and not tainted.isdisjoint(self.reads(node))
+
+    def reads(self, node: ast.AST) -> set[str]:
+        """Names and calls (as ``f()``) that the value of an expression depends on."""
+        if node not in self.cache:
+            self.cache[node] = set(self._reads(node))
+        return self.cache[node]
+
+    def _reads(self, node: ast.AST) -> Iterator[str]:
+        table, index = locate(node)
+        end = table.ends[index]
+        while index < end:
+            part = table.nodes[index]
+            called = self.module.last_name(part.func) if isinstance(part, ast.Call) else ""
+            if called in self.agreed or (
+                isinstance(part, ast.Attribute) and part.attr in SHAPE_ATTRIBUTES
+            ):
+                index = table.ends[index]
+                continue
+            if called:
+                yield f"{called}()"
+            if name := variable_name(part):
+                yield name
+            index += 1
+
+    def read(self, node: ast.AST) -> set[str]:
+        """Variables that an expression depends on."""
+        names = {name for name in map(variable_name, below(node)) if name}
+        return {name for name in names if self.depends_on(node, {name, *self.sharded_calls})}
+
+
+def variable_name(node: ast.AST) -> str:
+    """``x`` or ``self.x`` if a node is one of these; else the empty string."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        return f"self.{node.attr}" if node.value.id == "self" else ""
+    return ""
+
+
+def enumerated_name(module: Module, loop: ast.For) -> str:
+    """The name that ``enumerate`` counts in, from wherever it starts; or empty."""
+    first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else None
+    is_counted = any(name == "enumerate" for name, _ in calls_around(module, loop.iter))
+    return first.id if is_counted and isinstance(first, ast.Name) else ""
+
+
+def in_lock_step(loop: TrainLoop, stmt: ast.stmt) -> bool:
+    """Whether all ranks execute ``stmt`` equally often during training."""
+    training = {loop.steps, *loop.module.ancestors(loop.steps)}
+    return all(
+        up in training
+        for up in loop.module.ancestors(stmt)
+        if isinstance(up, ast.For | ast.While | ast.Try | Function)
+    )
+
+
+def is_number_test(module: Module, test: ast.expr, names: frozenset[str]) -> bool:
+    """Whether a test compares each of ``names`` as a number, with ``<`` and the like."""
+    compared = {
+        name
+        for compare in within(test, ast.Compare)
+        if all(isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in compare.ops)
+        for side in (compare.left, *compare.comparators)
+        for name in plain_names(module, side)
+    }
+    return names <= compared
+
+
+def plain_names(module: Module, node: ast.expr) -> set[str]:
+    """The names in an arithmetic expression."""
+    match node:
+        case ast.Name():
+            return {node.id}
+        case ast.BinOp(left=left, right=right):
+            return plain_names(module, left) | plain_names(module, right)
+        case ast.UnaryOp(operand=operand):
+            return plain_names(module, operand)
+        case ast.Call(args=args) if module.dotted(node.func) in ("round", "abs", "min", "max"):
+            return set().union(*(plain_names(module, arg) for arg in args))
+    return set()

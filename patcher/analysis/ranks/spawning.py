@@ -1,0 +1,87 @@
+"""Scripts that start their own ranks, which no launcher may start as well."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...source.module import Module
+from ...source.tree import Function, argument, is_inside
+from ..language.call_graph import reachable_functions
+from ..language.names import answered_once
+from ..training.program import Program
+
+SPAWNING = ("spawn", "start_processes", "Process")
+PACKAGES = ("torch.multiprocessing", "multiprocessing")
+
+
+def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
+    """Calls that start processes of which each joins a process group."""
+    groups = [
+        function
+        for module, call in program.calls_to("init_process_group")
+        for function in [module.function(call)]
+        if function is not None
+    ]
+    for module, call in program.calls_to(*SPAWNING):
+        worker = argument(
+            call, 1 if module.last_name(call.func) == "Process" else 0, "fn", "target"
+        )
+        if worker is None or not module.dotted(call.func).startswith(PACKAGES):
+            continue
+        name = module.last_name(worker)
+        if name and reachable_functions(program, {name}) & set(groups):
+            yield module, call
+
+
+@answered_once
+def starters_of_ranks(program: Program) -> set[Function]:
+    """Functions that start the program's ranks: what they run else, one process does.
+
+    Not where a test starts them, and a rank of a launcher may come to the other branch.
+    """
+    return {
+        function
+        for module, call in spawned_ranks(program)
+        for function in [module.function(call)]
+        if function is not None
+        and (always_runs(module, function, call) or works_alone(module, function, call))
+    }
+
+
+def is_started(module: Module, place: ast.AST) -> bool:
+    """Whether a function is passed to what starts processes."""
+    return any(
+        isinstance(up, ast.Call) and module.last_name(up.func) in SPAWNING
+        for up in module.ancestors(place)
+    )
+
+
+def always_runs(module: Module, function: Function, call: ast.Call) -> bool:
+    """Whether no test in a function stands around a call."""
+    tests = (ast.If, ast.IfExp, ast.While, ast.Match)
+    return not any(
+        isinstance(up, tests) and is_inside(up, function) for up in module.ancestors(call)
+    )
+
+
+def works_alone(module: Module, function: Function, start: ast.Call) -> bool:
+    """``worker(0, …)`` where a test does not start processes that run the worker."""
+    worker = argument(start, 0, "fn")
+    calls = [] if worker is None else module.calls_to(module.last_name(worker))
+    first = [call.args[0] for call in calls if module.function(call) is function and call.args]
+    return bool(first) and all(isinstance(each, ast.Constant) for each in first)
+
+
+def is_spawned_number(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether a name is the number that ``spawn`` passes to each process, which no launcher has."""
+    function = module.function(node)
+    if function is None or not isinstance(node, ast.Name):
+        return False
+    first = [*function.args.posonlyargs, *function.args.args][:1]
+    return [each.arg for each in first] == [node.id] and any(
+        isinstance(place := where.parents[use], ast.Call)
+        and where.last_name(place.func) in ("spawn", "start_processes")
+        and use is argument(place, 0, "fn")
+        for where, use in program.possible_callers(function)
+    )

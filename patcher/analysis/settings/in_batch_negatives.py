@@ -1,0 +1,208 @@
+"""Contrastive losses: each example of a batch is scored against all others in it."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ....record import record
+from ...source.module import Module
+from ...source.tree import Function, argument_values, everywhere, position, within
+
+TRANSPOSES = ("t", "T", "transpose", "mT")
+SIMILARITY = re.compile("cos|sim", re.IGNORECASE)  # cosine_similarity(), self.sim()
+
+
+def is_arange(module: Module, labels: ast.expr) -> bool:
+    """Whether labels are ``torch.arange(…)``: example ``i`` belongs to column ``i``."""
+    return is_made_by(module, labels, "torch.arange")
+
+
+def is_of_arange(module: Module, labels: ast.expr) -> bool:
+    """Whether labels are computed from such: ``n - n % 2 * 2 + 1`` are those of pairs in turns."""
+    value = module.definition(labels, labels) or labels
+    names = everywhere(value, ast.Name) if isinstance(value, ast.BinOp) else []
+    return any(is_arange(module, name) for name in names)
+
+
+def is_made_by(module: Module, node: ast.expr, function: str) -> bool:
+    """Whether a value, or that of a name, is what a function makes, on whatever device."""
+    value = module.definition(node, node) or node
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if module.dotted(value.func) == function:
+            return True
+        value = value.func.value  # of torch.arange(n).to(device)
+    return False
+
+
+def diagonals(module: Module) -> Iterator[tuple[ast.BinOp, ast.expr]]:
+    """``log_softmax(scores) * torch.eye(n)``, each with its scores."""
+    for node in module.nodes(ast.BinOp) if module.calls_to("eye") else ():
+        if isinstance(node.op, ast.Mult):
+            if is_made_by(module, node.right, "torch.eye"):
+                yield node, node.left
+            elif is_made_by(module, node.left, "torch.eye"):
+                yield node, node.right
+
+
+@record
+class Product:
+    """A matrix of scores of all pairs: its expression, and the vectors of its rows and columns."""
+
+    node: ast.expr
+    rows: ast.expr
+    columns: ast.expr
+
+
+def products(module: Module, scores: ast.expr) -> Iterator[Product]:
+    """The all-pairs products in ``scores`` and in the variables that it uses."""
+    values = [scores]
+    for name in everywhere(scores, ast.Name):
+        value = module.definition(name, name)
+        if value is not None:
+            values.append(value)
+    for value in values:
+        yield from all_pairs_products(module, value)
+
+
+def distant_product(module: Module, scores: ast.expr) -> Product | None:
+    """The first all-pairs product that ``scores`` are made of in several steps.
+
+    Not one with vectors that are detached, as those of a queue of earlier batches are.
+    """
+    values = [scores]
+    for value in values:  # grows: a variable is made of others
+        for name in everywhere(value, ast.Name):
+            made_of = module.definition(name, name)
+            if made_of is not None and made_of not in values:
+                values.append(made_of)
+    found = [
+        product
+        for value in values
+        for product in all_pairs_products(module, value)
+        if not any(node.attr == "detach" for node in everywhere(product.columns, ast.Attribute))
+    ]
+    return min(found, key=lambda product: position(product.node), default=None)
+
+
+def all_pairs_products(module: Module, value: ast.AST) -> Iterator[Product]:
+    """The all-pairs products below a node."""
+    for call in everywhere(value, ast.Call):
+        last = module.last_name(call.func)
+        if last == "einsum" and len(call.args) == 3:
+            rule = call.args[0]
+            if isinstance(rule, ast.Constant) and is_all_pairs_rule(str(rule.value)):
+                yield Product(call, call.args[1], call.args[2])
+        elif last in ("mm", "matmul") and (operands := argument_values(call)):
+            columns = transposed_operand(operands[-1])
+            rows = operands[0] if len(operands) == 2 else getattr(call.func, "value", None)
+            if columns is not None and rows is not None:
+                yield Product(call, rows, columns)
+        elif SIMILARITY.search(last) and len(call.args) >= 2:
+            if sides := crossed_operands(*call.args[:2]):
+                yield Product(call, *sides)
+        elif last == "sum" and isinstance(call.func, ast.Attribute):
+            sides = broadcast_operands(call.func.value)
+            if sides is not None:
+                yield Product(call, *sides)
+    for node in everywhere(value, ast.BinOp):
+        columns = transposed_operand(node.right) if isinstance(node.op, ast.MatMult) else None
+        if columns is not None:
+            yield Product(node, node.left, columns)
+
+
+def is_all_pairs_rule(rule: str) -> bool:
+    """Whether an einsum rule is like ``ab,cb->ac``."""
+    sides, _, result = rule.replace(" ", "").partition("->")
+    rows, _, columns = sides.partition(",")
+    if not (len(rows) == len(columns) == 2 and (rows + columns).isalpha()):
+        return False
+    shared = rows[1] == columns[1] and rows[0] != columns[0]
+    return shared and result == rows[0] + columns[0]
+
+
+def transposed_operand(node: ast.expr) -> ast.expr | None:
+    """``x`` of ``x.t()``, ``x.T`` and ``x.transpose(0, 1)``."""
+    inner = node.func if isinstance(node, ast.Call) else node
+    if isinstance(inner, ast.Attribute) and inner.attr in TRANSPOSES:
+        return inner.value
+    return None
+
+
+def crossed_operands(*operands: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """``x`` and ``y`` of ``x.unsqueeze(1)`` and ``y.unsqueeze(0)``, in either order."""
+    sides: dict[object, ast.expr] = {}
+    for operand in operands:
+        match operand:
+            case ast.Call(
+                func=ast.Attribute(value=vectors, attr="unsqueeze"), args=[ast.Constant(axis)]
+            ):
+                sides[axis] = vectors
+    return (sides[1], sides[0]) if sides.keys() == {0, 1} else None
+
+
+def broadcast_operands(node: ast.expr) -> tuple[ast.expr, ast.expr] | None:
+    """``x`` and ``y`` of ``x[:, None, :] * y[None, :, :]``."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+        return None
+    sides = {}
+    for side in (node.left, node.right):
+        if isinstance(side, ast.Subscript) and isinstance(side.slice, ast.Tuple):
+            first = side.slice.elts[0]
+            sides["rows" if isinstance(first, ast.Slice) else "columns"] = side.value
+    return (sides["rows"], sides["columns"]) if len(sides) == 2 else None
+
+
+@record
+class Mask:
+    """A comparison of every label with every other, and the expressions of its labels."""
+
+    node: ast.expr
+    labels: tuple[ast.expr, ast.expr]
+
+
+def masked_products(module: Module) -> Iterator[tuple[Product, Mask]]:
+    """Products in a ``forward`` that compares labels pairwise, each with that comparison."""
+    for function in module.all_functions:
+        mask = next(masks(function), None) if function.name == "forward" else None
+        product = next(all_pairs_products(module, function), None) if mask else None
+        if mask and product:
+            yield product, mask
+
+
+def masks(function: Function) -> Iterator[Mask]:
+    """The comparisons of every label with every other in a function."""
+    for test in within(function.body, ast.Compare):
+        if isinstance(test.ops[0], ast.Eq):
+            yield from mask_of_all_pairs(test, test.left, test.comparators[0])
+    for call in within(function.body, ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "eq":
+            sides = (call.func.value, *argument_values(call))[-2:]  # torch.eq(a, b) and a.eq(b)
+            yield from mask_of_all_pairs(call, *sides)
+
+
+def mask_of_all_pairs(node: ast.expr, left: ast.expr, right: ast.expr) -> Iterator[Mask]:
+    """The mask of a comparison of ``left`` and ``right``, if that compares all pairs."""
+    lengthened = [has_new_axis(left), has_new_axis(right)]
+    bases = base_expression(left), base_expression(right)
+    names = [each.id for each in bases if isinstance(each, ast.Name)]
+    if all(lengthened) or (any(lengthened) and len(names) == 2 and len(set(names)) == 1):
+        yield Mask(node, bases)
+
+
+def has_new_axis(node: ast.expr) -> bool:
+    """Whether an expression is like ``x[:, None]``, ``x.unsqueeze(1)`` or ``x.T``."""
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Tuple):
+        return any(isinstance(e, ast.Constant) and e.value is None for e in node.slice.elts)
+    return (
+        transposed_operand(node) is not None
+        or getattr(getattr(node, "func", None), "attr", "") == "unsqueeze"
+    )
+
+
+def base_expression(node: ast.expr) -> ast.expr:
+    """``x`` of ``x[:, None]``, ``x.unsqueeze(0)`` and ``x.T``."""
+    while isinstance(node, ast.Attribute | ast.Subscript | ast.Call):
+        node = node.func if isinstance(node, ast.Call) else node.value
+    return node

@@ -1,0 +1,139 @@
+"""Load a script and the local modules it imports as one program."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from functools import lru_cache
+
+from ....errors import InputError
+from ....record import replace
+from ...source.files import Source, decode, read_bytes
+from ...source.module import Module
+from ...source.old_syntax import modernized
+from ..language.import_paths import added_roots, own_folder_roots, package_roots, project_roots
+from ..language.imports import links_of, module_finder
+from ..language.names import Unread, calls_at_import
+from .program import Program
+
+MAX_FILES = 400  # of one program
+MAX_TEXTS = 4096  # of which it is remembered whether they have to do with training
+# What a module outside of the script's folder has to mention to be part of the program.
+ABOUT_TRAINING = (
+    r"backward\(|distributed|DataLoader\(|DataParallel|\brank\b|_rank\b|_RANK\b|WORLD_SIZE|is_main"
+    r"|is_master|torch\.save|save_pretrained|ArgumentParser|barrier\(|Sampler\("
+    r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
+    r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|savefig|to_csv|np\.save|makedirs|rmtree"
+    r"|wandb\.init|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
+    r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
+    r"|def forward\("  # which may sum a loss over the batch
+    r"|\]\.view\(-1\)"  # of hits that are sliced
+    r"|loader\b"  # which it may go over, or hand on
+    r"|CUDA_VISIBLE_DEVICES|\bset_device\(|torch\.device\(|['\"]cuda:"  # which card it chooses
+    r"|torch\.optim\b|\boptim\."  # what steps the model
+    r"|random\.(?:choice|shuffle|sample|permutation|rand)|\brandperm\("  # what is drawn of the data
+    r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain"  # where the one that trains comes from
+)
+
+DEFINITION = re.compile(r"^[ \t]*(?:def|class) ", re.MULTILINE)
+SourceReader = Callable[[str], Source | None]
+
+
+def read_source(path: str) -> Source | None:
+    """Read ``path``; None where there is no such file. Raises InputError."""
+    return decode(path, read_bytes(path)) if os.path.isfile(path) else None
+
+
+def read_modernized(path: str) -> Source | None:
+    """Read ``path`` as `patch` does, with today's words; None where there is no such file."""
+    source = read_source(path)
+    return source and replace(source, text=modernized(source.text))
+
+
+def read_program(path: str, data: bytes | None = None, look: SourceReader = read_source) -> Program:
+    """Read the program whose script is ``path``; ``data`` replaces the file's content.
+
+    All other files are read through ``look``, which lets a caller record what the program depends
+    on. A sibling that cannot be parsed is left out: checking that file itself reports the error.
+    Raises InputError when the script itself cannot be read or parsed.
+    """
+    script = Module(decode(path, read_bytes(path) if data is None else data))
+    return with_siblings(script, look)
+
+
+def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
+    """The program of ``script`` and the local modules that it imports, also indirectly.
+
+    A library module becomes a program without siblings. At most MAX_FILES modules are read, those
+    nearest to the script first; outside of its folder, those that have to do with training.
+    """
+    if not script.is_program and not calls_at_import(script):
+        return Program(script)
+    path = os.path.realpath(script.source.name)
+    folder = os.path.dirname(path)
+    sources: dict[str, Source | None] = {}
+
+    def find(wanted: str) -> Source | None:
+        if wanted not in sources:
+            try:
+                sources[wanted] = look(wanted)
+            except InputError:
+                sources[wanted] = None
+        return sources[wanted]
+
+    def exists(wanted: str) -> bool:
+        return find(wanted) is not None
+
+    find_module = module_finder(exists)
+    roots = [folder, *package_roots(path, exists)]
+    climbed = False
+    unread: dict[str, Unread] = {}
+    siblings: dict[str, Module | None] = {path: None}
+    pending = [(path, script)]
+    linked: list[tuple[str, Module]] = []
+    while pending:
+        place, module = pending.pop(0)
+        for is_first, root in added_roots(module, place, folder):
+            if root not in roots:
+                roots.insert(0 if is_first else len(roots), root)
+                pending += linked  # their imports may be found there
+                linked = []
+        linked.append((place, module))
+        links = links_of(module, place, roots, exists, find_module)
+        if links.missing and not climbed:
+            climbed = True
+            above = (*project_roots(path, exists), *own_folder_roots(script, path, exists))
+            more = [root for root in dict.fromkeys(above) if root not in roots]
+            roots += more
+            links = links_of(module, place, roots, exists, find_module) if more else links
+        for line, name in links.unread:
+            unread.setdefault(name, (module.source.name, line, name))
+        for wanted in links.files:
+            source = find(wanted)
+            if wanted in siblings or source is None or len(siblings) > MAX_FILES:
+                continue
+            siblings[wanted] = None
+            if not source.text.strip() or not (
+                os.path.dirname(wanted) == folder
+                or wanted.endswith("__init__.py")
+                or is_about_training(source.text)
+            ):
+                continue
+            try:
+                sibling = siblings[wanted] = Module(source)
+            except InputError:
+                name = os.path.relpath(wanted, folder)
+                unread.setdefault(name, (wanted, 1, name))
+                continue
+            pending.append((wanted, sibling))
+    modules = [module for module in siblings.values() if module is not None]
+    return Program(script, tuple(modules), tuple(roots), tuple(unread.values()))
+
+
+@lru_cache(MAX_TEXTS)
+def is_about_training(text: str) -> bool:
+    """Whether a module's text holds a word that rules or rank tests are about, or may re-export."""
+    return (
+        re.search(ABOUT_TRAINING, text, re.MULTILINE) is not None or DEFINITION.search(text) is None
+    )

@@ -1,0 +1,616 @@
+"""Find the DataLoader behind an expression, through names, calls, functions, lists and attributes.
+
+A loop may iterate over ``enumerate(tqdm(train_dataloader))``, ``self.loader`` or what
+``get_loaders()`` returns or yields, or call ``next(train_dataloader)`` on a cycle.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Iterator
+from typing import TypeVar
+
+from ....record import record, replace
+from ...source.branches import exclusive
+from ...source.module import Module
+from ...source.tree import Function, argument, everywhere, parameters, position, within
+from ..language.call_graph import CallGraph
+from ..language.call_options import values_in_options
+from ..language.dictionaries import item_of, key_that_trains, values_of
+from ..language.iterated_attributes import iterated_attributes
+from ..language.literal_arguments import CallPlace, calls_that_train, is_possible
+from ..language.passed_arguments import argument_for_parameter
+from .frameworks import RANK_SAMPLERS
+
+Result = TypeVar("Result", ast.Return, ast.Yield)
+
+MAX_DEPTH = 12
+# Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
+AROUND = (
+    "enumerate",
+    "tqdm",
+    "iter",
+    "list",
+    "progress_bar",
+    "track",
+)  # they return another object
+PASSED_THROUGH = (*AROUND, "prepare", "prepare_data_loader", "steps")
+ELEMENT_CALLS = (
+    "choice",
+    "next",
+    "choices",
+)  # calls that return an element of their first argument
+
+# The names under which such calls take it.
+SOURCE_NAMES = ("iterable", "loader", "data_loader", "seq", "population")
+
+
+@record
+class Loader:
+    """A DataLoader: its construction and what it loads from."""
+
+    module: Module  # of the construction
+    name: str  # its name in ``scope``, or empty
+    scope: Function | None  # the function that uses it
+    call: ast.Call  # the construction
+    dataset: ast.expr | None
+    samplers: tuple[ast.expr, ...]  # constructions of its sampler, one per branch
+    batch_size: ast.expr | None
+    drop_last: bool  # whether an incomplete last batch is dropped
+    cycle: ast.Call | None = None  # the itertools.cycle around it
+    made_by: tuple[CallPlace, ...] = ()  # calls of functions that return it, the innermost first
+    others: tuple[Loader, ...] = ()  # what other branches construct in its place
+    only_for: str = ""  # ``x == 'train'``: the one of a dictionary's loaders, made by one call
+    held_in: str | None = ""  # ``.loader`` of the object that is gone over; None: no attribute
+
+    def shares_with(self, other: Loader) -> bool:
+        """Whether both use one sampler; without samplers, whether they are one construction."""
+        if self.samplers or other.samplers:
+            return bool(set(self.samplers) & set(other.samplers))
+        return self.call is other.call
+
+    def is_same(self, other: Loader) -> bool:
+        """Whether both are one object, and not two that one construction makes."""
+        return self.shares_with(other) and self.made_by == other.made_by
+
+    @property
+    def factory_call(self) -> ast.Call | None:
+        """The call of the function that constructs it."""
+        return self.made_by[0][1] if self.made_by else None
+
+    def name_in(self, holder: str) -> str:
+        """Its name where ``holder`` is gone over, which it is or which has it; or empty."""
+        return "" if self.held_in is None else holder + self.held_in
+
+    def may_come_to(self, node: ast.AST) -> bool:
+        """Whether the calls that make this loader may come to ``node`` beside its construction."""
+        function = self.module.function(self.call)
+        if function is None or not self.made_by or self.module.function(node) is not function:
+            return True
+        return is_possible(self.module, function, node, self.made_by)
+
+    @property
+    def distributed_samplers(self) -> list[ast.Call]:
+        """Constructions of a DistributedSampler that this loader may use."""
+        return [
+            node
+            for sampler in self.samplers
+            for node in everywhere(sampler, ast.Call)
+            if makes_rank_sampler(self.module, node) and self._is_meant(node)
+        ]
+
+    def _is_meant(self, sampler: ast.Call) -> bool:
+        """Whether a sampler is for this one of a dictionary's loaders, by the test around it."""
+        key = self.only_for.rpartition(" == ")[2]
+        tests = [up.test for up in self.module.ancestors(sampler) if isinstance(up, ast.IfExp)]
+        meant = not key or not tests or any(key in self.module.text(test) for test in tests)
+        return meant and self.may_come_to(sampler)
+
+
+def makes_rank_sampler(module: Module, call: ast.Call) -> bool:
+    """Whether a call makes a sampler for ranks, also by ``kind = Random if alone else Ranked``."""
+    values = module.alternatives(call.func, call.func) or [call.func]
+    kinds = [
+        kind
+        for value in values
+        for kind in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
+    ]
+    return any(module.last_name(kind) in RANK_SAMPLERS for kind in kinds)
+
+
+def of_any_branch(found: Iterable[Loader | None]) -> Loader | None:
+    """The first loader, with the others as what other branches construct in its place.
+
+    What is told of it holds for all: the batch size is unknown where they differ.
+    """
+    loaders: dict[ast.Call, Loader] = {}
+    for loader in found:
+        for each in () if loader is None else (loader, *loader.others):
+            loaders.setdefault(each.call, each)
+    if not loaders:
+        return None
+    first, *others = loaders.values()
+    sizes = [each.module.text(each.batch_size) for each in loaders.values() if each.batch_size]
+    return replace(
+        first,
+        others=tuple(replace(each, others=()) for each in others),
+        drop_last=all(each.drop_last for each in loaders.values()),
+        batch_size=first.batch_size if sizes == sizes[:1] * len(loaders) else None,
+    )
+
+
+NextLoader = tuple[ast.Call, Loader]  # next(loader), and the loader
+
+
+def loader_of(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
+    """The loader that a loop iterates over."""
+    return trace_loader(graph, module, loop.iter)
+
+
+def next_loaders(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Iterator[NextLoader]:
+    """The loaders of each ``next(loader)`` among the statements, and of ``batches.next()``."""
+    for call in within(body, ast.Call):
+        iterator: ast.expr | None = None
+        match call:
+            case ast.Call(func=ast.Name(id="next"), args=[iterator, *_]):
+                pass
+            case ast.Call(func=ast.Attribute(value=iterator, attr="next" | "__next__"), args=[]):
+                pass
+        loader = None if iterator is None else trace_loader(graph, module, iterator)
+        if loader is not None:
+            yield call, loader
+
+
+def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 0) -> Loader | None:
+    """The loader that ``node`` evaluates to or iterates over; None for anything else."""
+    if depth > MAX_DEPTH:
+        return None
+    match node:
+        case ast.Call():
+            return _trace_call(graph, module, node, depth)
+        case ast.Name():
+            loader = _trace_name(graph, module, node, depth)
+            return loader and _with_local_name(module, loader, node)
+        case ast.Attribute(value=ast.Name(id="self")):
+            loader = _trace_attribute(graph, module, node, depth)
+            name = "" if loader is None else loader.name_in(module.text(node))
+            return loader and replace(loader, name=name, scope=module.function(node))
+        case ast.ListComp(generators=[ast.comprehension(ifs=[], iter=source)]):
+            return trace_loader(graph, module, source, depth + 1)  # a list of its batches
+        case ast.Subscript():
+            loader = _trace_item(graph, module, node, depth)
+            return loader or _trace_element(graph, module, node.value, None, depth + 1)
+    return None
+
+
+def _trace_item(graph: CallGraph, module: Module, node: ast.Subscript, depth: int) -> Loader | None:
+    """The loader ``loaders["train"]``, also of ``loaders[phase]`` where that is what trains."""
+    key = key_that_trains(module, node)
+    for where, value in values_of(graph, module, node.value) if key else ():
+        item, only_for = item_of(where, value, key)
+        loader = None if item is None else trace_loader(graph, where, item, depth + 1)
+        if loader is not None and (loader.call is item or not only_for):
+            name = loader.name_in(f"{module.text(node.value)}[{key!r}]")
+            scope = module.function(node)
+            return replace(loader, name=name, scope=scope, only_for=only_for)
+    return None
+
+
+def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
+    """The loader with its name in the function around ``node``; a first name there stays.
+
+    ``bar = tqdm(DataLoader(…))`` is no name: the bar has no sampler. Nor is one that is given to
+    the bar: ``loader = tqdm(loader)``.
+    """
+    scope = module.function(node)
+    value = module.definition(node, node)
+    is_around = isinstance(value, ast.Call) and module.last_name(value.func) in AROUND
+    if loader.name and loader.scope is scope and not (is_around and loader.name == node.id):
+        return loader
+    return replace(loader, name="" if is_around else loader.name_in(node.id), scope=scope)
+
+
+def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
+    """Whether ``DataLoader(…)`` is torch's, and no other class that has this name only."""
+    if module.dotted(call.func).startswith("dgl."):
+        return False  # of a graph: it takes no sampler of examples, and deals if it is told to
+    found = graph.resolve(module, call.func)
+    if found is None or not isinstance(found[1], ast.ClassDef | Function):
+        return True
+    where, own = found
+    return isinstance(own, ast.ClassDef) and (
+        any(where.last_name(base) == "DataLoader" for base in own.bases)
+        and all(
+            hands_options_on(each)
+            for each in own.body
+            if isinstance(each, Function) and each.name == "__init__"
+        )
+    )
+
+
+def hands_options_on(constructor: Function) -> bool:
+    """Whether a loader's constructor begins as torch's, and hands further options on to that."""
+    names = [each.arg for each in constructor.args.args[1:4]]
+    rest = constructor.args.kwarg
+    return (
+        rest is not None
+        and names == ["dataset", "batch_size", "shuffle"][: len(names)]
+        and any(
+            isinstance(call.func, ast.Attribute)
+            and call.func.attr == "__init__"
+            and any(
+                word.arg is None and isinstance(word.value, ast.Name) and word.value.id == rest.arg
+                for word in call.keywords
+            )
+            for call in within(constructor.body, ast.Call)
+        )
+    )
+
+
+def loader_calls(graph: CallGraph) -> Iterator[tuple[Module, ast.Call]]:
+    """The constructions of torch's DataLoader in all modules."""
+    for module in graph.modules:
+        for call in module.calls_to("DataLoader"):
+            if makes_loader(graph, module, call):
+                yield module, call
+
+
+def loader_from_call(module: Module, call: ast.Call) -> Loader:
+    """Describe the loader that ``DataLoader(…)`` constructs."""
+    stmt = module.statement(call)
+    target = stmt.targets[0] if isinstance(stmt, ast.Assign) and stmt.value is call else None
+    sampler, size = argument(call, 3, "sampler"), argument(call, 1, "batch_size")
+    drop = argument(call, 8, "drop_last")
+    sizes = [size] if size is not None else values_in_options(module, call, "batch_size")
+    drops = [drop] if drop is not None else values_in_options(module, call, "drop_last")
+    return Loader(
+        module,
+        module.text(target) if isinstance(target, ast.Name | ast.Attribute) else "",
+        module.function(call),
+        call,
+        argument(call, 0, "dataset"),
+        _samplers_in_options(module, call) if sampler is None else _samplers(module, sampler),
+        sizes[0] if len(sizes) == 1 else None,
+        bool(drops) and all(isinstance(d, ast.Constant) and d.value is True for d in drops),
+    )
+
+
+def _samplers_in_options(module: Module, call: ast.Call) -> tuple[ast.expr, ...]:
+    """What ``**options`` has for a sampler, also in a dictionary that is made for the call.
+
+    Such as ``**{**options, "sampler": DistributedSampler(data)}``.
+    """
+    values = values_in_options(module, call, "sampler")
+    if values:
+        return tuple(each for value in values for each in _samplers(module, value))
+    return tuple(
+        each
+        for word in call.keywords
+        if word.arg is None
+        for each in everywhere(word.value, ast.Call)
+        if module.last_name(each.func) in RANK_SAMPLERS
+    )
+
+
+def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
+    """The constructions behind a sampler argument, also in ``for d, s in zip(sets, samplers)``."""
+    values = module.alternatives(sampler, sampler)
+    if isinstance(sampler, ast.IfExp):
+        parts = [value for _, value in _of_branches(module, sampler)]
+        calls = (call for value in parts for call in everywhere(value, ast.Call))
+        values = parts if any(makes_rank_sampler(module, call) for call in calls) else []
+    if values:
+        return tuple(values)
+    if isinstance(sampler, ast.Name):
+        for part in _comprehension_sources(module, sampler):
+            lists = [v for v in module.alternatives(part, part) if isinstance(v, ast.ListComp)]
+            if lists:
+                return tuple(value.elt for value in lists)
+    return (sampler,)
+
+
+def _of_branches(module: Module, choice: ast.IfExp) -> list[tuple[ast.expr, ast.expr]]:
+    """The branches of ``sampler if train else None``, each with what its name stands for.
+
+    None where no branch is a name: a construction is looked at where it stands.
+    """
+    branches = (choice.body, choice.orelse)
+    named = [(each, value) for each in branches for value in module.alternatives(each, choice)]
+    if not named:
+        return []
+    return [*named, *((each, each) for each in branches if not isinstance(each, ast.Name))]
+
+
+def _may_get(
+    module: Module, function: Function, loader: Loader, sampler: ast.expr, at: CallPlace
+) -> bool:
+    """Whether a call of the function that makes a loader lets it have a sampler."""
+    if not is_possible(module, function, sampler, (at,)):
+        return False
+    choice = argument(loader.call, 3, "sampler")
+    if not isinstance(choice, ast.IfExp):
+        return True
+    branches = [branch for branch, value in _of_branches(module, choice) if value is sampler]
+    return not branches or any(is_possible(module, function, each, (at,)) for each in branches)
+
+
+def _comprehension_sources(module: Module, name: ast.Name) -> Iterator[ast.expr]:
+    """The iterables that ``name`` is a loop variable of, in the comprehensions around it."""
+    for up in module.ancestors(name):
+        if not isinstance(up, ast.ListComp | ast.GeneratorExp):
+            continue
+        for part in up.generators:
+            source: ast.expr | None = None
+            if isinstance(part.target, ast.Name) and part.target.id == name.id:
+                source = part.iter
+            elif isinstance(part.target, ast.Tuple) and isinstance(part.iter, ast.Call):
+                names = [item.id if isinstance(item, ast.Name) else "" for item in part.target.elts]
+                zipped = module.dotted(part.iter.func) == "zip"
+                if zipped and name.id in names and len(part.iter.args) == len(names):
+                    source = part.iter.args[names.index(name.id)]
+            if source is not None:
+                yield source
+
+
+def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) -> Loader | None:
+    name = module.last_name(call.func)
+    if name == "DataLoader" and makes_loader(graph, module, call):
+        return loader_from_call(module, call)
+    if name == "cycle" and call.args:
+        loader = trace_loader(graph, module, call.args[0], depth + 1)
+        return loader and replace(loader, cycle=call)
+    source = argument(call, 0, *SOURCE_NAMES)
+    if name in PASSED_THROUGH and source is not None:
+        return trace_loader(graph, module, source, depth + 1)
+    if name in ELEMENT_CALLS and source is not None:
+        return _trace_element(graph, module, source, None, depth + 1)
+    results = _possible_results(graph, module, call)
+    found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
+    return found or _trace_iterated(graph, module, call, depth)
+
+
+def _trace_iterated(graph: CallGraph, module: Module, call: ast.Call, depth: int) -> Loader | None:
+    """The loader that an object goes over, which it makes or gets as an argument.
+
+    None where it goes over several, of which each step may take a batch.
+    """
+    held: dict[str, Loader] = {}
+    for name, where, value in iterated_attributes(graph, module, call):
+        constructor = where.function(value)
+        source: ast.expr | None = value
+        if isinstance(value, ast.Call) and where.last_name(value.func) in PASSED_THROUGH:
+            source = argument(value, 0, *SOURCE_NAMES)
+        is_argument = (
+            isinstance(source, ast.Name)
+            and constructor is not None
+            and source.id in parameters(constructor)
+            and (constructor, source.id) not in where.stores
+        )
+        if is_argument and isinstance(source, ast.Name) and constructor is not None:
+            passed = argument_for_parameter(where, constructor, call, source.id)
+            loader = None if passed is None else trace_loader(graph, module, passed, depth + 1)
+        else:
+            loader = _trace_result(graph, where, value, call, depth + 1)
+        if loader is not None:
+            is_itself = source is value and loader.held_in is not None
+            held[name] = replace(loader, held_in=loader.name_in(f".{name}") if is_itself else None)
+    return next(iter(held.values())) if len(held) == 1 else None
+
+
+def _possible_results(
+    graph: CallGraph, module: Module, call: ast.Call
+) -> list[tuple[Module, ast.expr]]:
+    """What the program's function may return to a call with its literal arguments."""
+    results = returned_values(graph, module, call, ast.Return)
+    possible = [
+        (where, value)
+        for where, value in results
+        for function in [where.function(value)]
+        if function is None or is_possible(where, function, value, ((module, call),))
+    ]
+    return possible or results
+
+
+def returned_values(
+    graph: CallGraph, module: Module, call: ast.Call, kind: type[Result]
+) -> list[tuple[Module, ast.expr]]:
+    """What the program's function returns, or yields, to a call; with that function's module."""
+    found: list[tuple[Module, Function]] = []
+    if isinstance(call.func, ast.Name):
+        name = call.func.id
+        for where in graph.modules:
+            function = where.functions.get(name)
+            if function is not None and (where is module or name in module.aliases):
+                found.append((where, function))
+                break
+    elif isinstance(call.func, ast.Attribute):
+        found = graph.callees(module, call)[:1]
+    return [
+        (where, each.value)
+        for where, function in found
+        for each in within(function.body, kind)
+        if each.value is not None
+    ]
+
+
+def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) -> Loader | None:
+    function = module.function(name)
+    stores = [n for n in module.stores.get((function, name.id), []) if position(n) < position(name)]
+    here = module.statement(name)
+    stores = [
+        store
+        for store in reversed(stores)  # loader = cycle(loader) has the value of an earlier binding
+        if not (module.statement(store) is here and isinstance(here, ast.Assign | ast.AnnAssign))
+        and not any(isinstance(up, ast.comprehension) for up in module.ancestors(store)[:2])
+    ]
+    if stores:
+        instead = [each for each in stores[1:] if exclusive(each, stores[0])]
+        found = (_trace_store(graph, module, each, depth) for each in (stores[0], *instead))
+        return of_any_branch(found)
+    if function is not None and name.id in parameters(function):
+        return _trace_parameter(graph, module, function, name.id, depth)
+    if function is not None and (None, name.id) in module.stores:
+        for store in reversed(module.stores[None, name.id]):
+            holder = module.parents[store]
+            if isinstance(holder, ast.Assign):
+                return trace_loader(graph, module, holder.value, depth + 1)
+    return None
+
+
+def _trace_store(graph: CallGraph, module: Module, store: ast.Name, depth: int) -> Loader | None:
+    """The loader that a name is bound to in one place."""
+    holder = module.parents[store]
+    index: int | None = None  # in the tuple that is unpacked
+    if isinstance(holder, ast.Tuple):
+        index, holder = holder.elts.index(store), module.parents[holder]
+    match holder:
+        case ast.Assign() if index is None:
+            return trace_loader(graph, module, holder.value, depth + 1)
+        case ast.AnnAssign(value=ast.expr() as value):
+            return trace_loader(graph, module, value, depth + 1)
+        case ast.Assign():
+            return _trace_unpacked(graph, module, holder.value, index or 0, depth + 1)
+        case ast.For():
+            return _trace_element(graph, module, holder.iter, index, depth + 1)
+    return None
+
+
+def _trace_parameter(
+    graph: CallGraph, module: Module, function: Function, name: str, depth: int
+) -> Loader | None:
+    """The loaders that callers pass for a parameter, as one; None unless all pass one.
+
+    Of a function that trains they are those that it may train with.
+    """
+    passed: list[Loader] = []
+    for where, call in calls_that_train(module, function, graph.callers(function)):
+        value = argument_for_parameter(module, function, call, name)
+        loader = None if value is None else trace_loader(graph, where, value, depth + 1)
+        if loader is None:
+            return None
+        passed.append(loader)
+    return of_any_branch(passed)
+
+
+def _trace_attribute(
+    graph: CallGraph, module: Module, node: ast.Attribute, depth: int
+) -> Loader | None:
+    """The loader that the class around ``node`` assigns to ``self.loader``."""
+    owner = module.enclosing_class(node)
+    if owner is None:
+        return None
+    name = module.text(node)
+    places = [
+        (target, stmt.value, index)
+        for stmt in everywhere(owner, ast.Assign)
+        for target, index in _targets(stmt)
+        if isinstance(target, ast.Attribute) and module.text(target) == name
+    ]
+    return of_any_branch(
+        trace_loader(graph, module, value, depth + 1)
+        if index is None
+        else _trace_unpacked(graph, module, value, index, depth + 1)
+        for target, value, index in places
+        if target is places[0][0] or exclusive(target, places[0][0])
+    )
+
+
+def _targets(stmt: ast.Assign) -> Iterator[tuple[ast.expr, int | None]]:
+    """What a statement assigns to, each with its place where it is a tuple."""
+    for target in stmt.targets:
+        if isinstance(target, ast.Tuple):
+            yield from ((element, place) for place, element in enumerate(target.elts))
+        else:
+            yield target, None
+
+
+def _trace_unpacked(
+    graph: CallGraph, module: Module, value: ast.expr, index: int, depth: int
+) -> Loader | None:
+    """The loader at one index of a tuple: literal, returned by a call, or yielded to ``next``."""
+    if isinstance(value, ast.Tuple) and index < len(value.elts):
+        return trace_loader(graph, module, value.elts[index], depth)
+    if depth > MAX_DEPTH:
+        return None
+    if isinstance(value, ast.Name):
+        bound = module.definition(value, value)
+        return None if bound is None else _trace_unpacked(graph, module, bound, index, depth + 1)
+    if not isinstance(value, ast.Call):
+        return None
+    if module.dotted(value.func) == "next" and value.args:
+        return _trace_element(graph, module, value.args[0], index, depth)
+    return of_any_branch(
+        _trace_result(graph, where, result.elts[index], value, depth)
+        for where, result in _possible_results(graph, module, value)
+        if isinstance(result, ast.Tuple) and index < len(result.elts)
+    )
+
+
+def _trace_element(
+    graph: CallGraph, module: Module, container: ast.expr, index: int | None, depth: int
+) -> Loader | None:
+    """A loader among the elements of a list or generator; ``index`` if the elements are tuples."""
+    if depth > MAX_DEPTH:
+        return None
+    match container:
+        case ast.ListComp() | ast.GeneratorExp():
+            return trace_loader(graph, module, container.elt, depth + 1)
+        case ast.List() | ast.Tuple():
+            loaders = [trace_loader(graph, module, item, depth + 1) for item in container.elts]
+            return next((loader for loader in loaders if loader is not None), None)
+        case ast.Name():
+            values = module.alternatives(container, container)
+            return _trace_element(graph, module, values[-1], index, depth + 1) if values else None
+        case ast.Call():
+            name = module.last_name(container.func)
+            source = argument(container, 0, *SOURCE_NAMES)
+            if name in (*PASSED_THROUGH, *ELEMENT_CALLS, "cycle") and source is not None:
+                return _trace_element(graph, module, source, index, depth + 1)
+            for where, value in returned_values(graph, module, container, ast.Yield):
+                item = value
+                if index is not None:
+                    if not isinstance(value, ast.Tuple) or index >= len(value.elts):
+                        continue
+                    item = value.elts[index]
+                return _trace_result(graph, where, item, container, depth)
+    return None
+
+
+def is_made_in(loader: Loader, function: Function) -> bool:
+    """Whether a function constructs a loader, or calls what makes it."""
+    where, call = loader.made_by[-1] if loader.made_by else (loader.module, loader.call)
+    return where.function(call) is function
+
+
+def _trace_result(
+    graph: CallGraph, module: Module, item: ast.expr, call: ast.Call, depth: int
+) -> Loader | None:
+    """The loader ``item`` that a function returns to ``call``, whose arguments exclude branches."""
+    function = module.function(item)
+    values = module.alternatives(item, item)
+    items = [item]
+    if function is not None and len(values) > 1:
+        place = (graph.module_of(call), call)
+        reached = [value for value in values if is_possible(module, function, value, (place,))]
+        items = reached[::-1] if 0 < len(reached) < len(values) else [item]
+    loader = of_any_branch(trace_loader(graph, module, each, depth + 1) for each in items)
+    if loader is None or function is None:
+        return loader
+    place = (graph.module_of(call), call)
+    every = [loader, *loader.others]
+    own = {each.call for each in every if module.function(each.call) is function}
+    possible = [
+        each
+        for each in every
+        if each.call not in own or is_possible(module, function, each.call, (place,))
+    ]
+    return of_any_branch(
+        replace(
+            each,
+            others=(),
+            samplers=tuple(s for s in each.samplers if _may_get(module, function, each, s, place))
+            or each.samplers,
+            made_by=(*each.made_by, place) if is_made_in(each, function) else each.made_by,
+        )
+        for each in possible or every
+    )
