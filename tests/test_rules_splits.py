@@ -62,6 +62,22 @@ def test_ranks_draw_alike_where_no_seed_is_sure(seed: str, split: str) -> None:
     assert found("DF408", new) == []
 
 
+@pytest.mark.parametrize(
+    ("seed", "split", "is_open"),
+    [
+        ("np.random.seed(1)", SPLIT, True),
+        ("torch.cuda.manual_seed_all(1)", SPLIT, True),
+        ("g = torch.Generator().manual_seed(1)", SPLIT, True),
+        ("def set_seed(n):\n    np.random.seed(n)\nset_seed(1)", SPLIT, True),
+        ("def set_seed(n):\n    torch.manual_seed(n)\nset_seed(1)", SPLIT, False),
+        ("np.random.seed(1)", "train, test = train_test_split(data)\n", False),
+        ("torch.manual_seed(1)", "train, test = train_test_split(data)\n", True),
+    ],
+)
+def test_a_seed_is_that_of_the_library_that_splits(seed: str, split: str, is_open: bool) -> None:
+    assert bool(found("DF408", f"{GROUP}{seed}\n{split}")) is is_open
+
+
 def test_where_ranks_may_not_meet_it_is_reported_only() -> None:
     (finding,) = found("DF408", f"{GROUP}if not exists(path):\n    {SPLIT}")
     assert finding.edits == ()
