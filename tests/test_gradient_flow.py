@@ -206,6 +206,28 @@ def test_what_cannot_be_told_is_not_claimed(text: str) -> None:
     assert not told(text)
 
 
+FROZEN = "for parameter in model.{part}parameters():\n        parameter.requires_grad = False"
+
+
+@pytest.mark.parametrize(
+    ("place", "part", "is_told"),
+    [
+        ("    train(", "first.", False),
+        (
+            "    model = nn.DataParallel",
+            "first.",
+            True,
+        ),  # which is then no parameter of the wrapper's
+    ],
+)
+def test_what_is_frozen_behind_the_wrapper_gets_none(place: str, part: str, is_told: bool) -> None:
+    text = plain(CHAIN).replace(place, f"    {FROZEN.format(part=part)}\n{place}")
+    assert told(text) is is_told
+    without = without_gradient(text)
+    assert without
+    assert all("first." in name for name in without)
+
+
 def pretrained(class_name: str, body: str, words: str = "") -> str:
     table = f"{{'kind': (None, {class_name}, None)}}"
     return script(

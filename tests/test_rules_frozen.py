@@ -142,6 +142,42 @@ def test_what_is_frozen_in_training_alone_is_no_reason_to_thaw_before_it() -> No
     assert "frozen = " not in fixed("DF308", text)
 
 
+STAGES = """
+import torch
+def fit(model, optimizer):
+    for batch in loader:
+        model(batch).backward()
+        optimizer.step()
+def train(model):
+    {first}
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    {second}
+    fit(model, one)
+    {third}
+    fit(model, two)
+"""
+
+
+def test_what_is_frozen_for_the_first_of_two_trainings_is_synchronised_in_the_second() -> None:
+    thaws = f"{LOOP}True"
+    after = fixed("DF308", STAGES.format(first=f"{LOOP}False", second="pass", third=thaws))
+    assert "frozen = [" in after
+    assert LOOKS in after
+    assert found("DF308", after) == []
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "third"),
+    [(f"{LOOP}False", f"{LOOP}True", "pass"), (f"{LOOP}False", "pass", f"{LOOP}False")],
+    ids=["thawed before both", "frozen in both"],
+)
+def test_what_is_the_same_in_both_trainings_is_left_alone(
+    first: str, second: str, third: str
+) -> None:
+    text = STAGES.format(first=first, second=second, third=third)
+    assert found("DF308", text) == []
+
+
 FOR_A_WHILE = """
 def score(net):
     for p in net.parameters():

@@ -22,8 +22,8 @@ Source       torch.nn.parallel.DistributedDataParallel (parameters that do not r
 import ast
 from collections.abc import Iterator
 
-from ...record import record
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.models.frozen_parameters import FreezeSwitch, constant_bool, freeze_switches
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import is_backward
 from ..editing.edits import Edit, Insert, Rewrite
@@ -31,10 +31,8 @@ from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import (
     argument,
-    everywhere,
     keyword,
     last_argument,
-    mentions,
     parameters,
     precedes,
     same_code,
@@ -53,15 +51,6 @@ for parameter in {frozen}:
     parameter.requires_grad_(False)"""
 
 
-@record
-class FreezeSwitch:
-    """A statement that freezes or thaws parameters."""
-
-    module: Module
-    stmt: ast.stmt
-    thaws: bool | None  # None where a variable decides
-
-
 def findings(program: Program) -> Iterator[Finding]:
     wraps = [
         (module, call)
@@ -71,7 +60,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if not wraps:
         return
     switches = list(freeze_switches(program))
-    switches = [each for each in switches if not is_for_a_while(each, switches)]
+    switches = [each for each in switches if not is_for_a_while(program, each, switches)]
     loops = training_loops(program)
     thawing = [
         switch
@@ -136,7 +125,7 @@ def is_of_whole_models(
     )
 
 
-def is_for_a_while(switch: FreezeSwitch, switches: list[FreezeSwitch]) -> bool:
+def is_for_a_while(program: Program, switch: FreezeSwitch, switches: list[FreezeSwitch]) -> bool:
     """Whether a function freezes parameters and thaws the same below, or this is the latter.
 
     An evaluation does so, and trains nothing between.
@@ -145,7 +134,9 @@ def is_for_a_while(switch: FreezeSwitch, switches: list[FreezeSwitch]) -> bool:
     function = module.function(loop)
     if not isinstance(loop, ast.For) or function is None:
         return False
-    if any(is_backward(call) for call in within(function.body, ast.Call)):
+    if any(is_backward(call) for call in within(function.body, ast.Call)) or trainings_beside(
+        program, module, loop
+    ):
         return False
     pair = [
         other
@@ -179,60 +170,6 @@ def is_redone_before(
     )
 
 
-def freeze_switches(program: Program) -> Iterator[FreezeSwitch]:
-    """Every statement that sets ``requires_grad`` of parameters."""
-    for module in program.modules:
-        for node in module.attributes("requires_grad"):
-            stmt = module.parents[node]
-            if isinstance(stmt, ast.Assign) and is_model_part(program, module, node.value):
-                yield FreezeSwitch(module, stmt, constant_bool(stmt.value))
-        for call in module.calls_to("requires_grad_"):
-            stmt = module.statement(call)
-            whose = call.func.value if isinstance(call.func, ast.Attribute) else None
-            if whose is not None and is_model_part(program, module, whose):
-                block = module.parents[stmt]
-                if not (isinstance(block, ast.For) and is_next_to_wrap(module, block)):
-                    value = argument(call, 0, "requires_grad")
-                    yield FreezeSwitch(
-                        module, stmt, True if value is None else constant_bool(value)
-                    )
-
-
-def constant_bool(value: ast.expr) -> bool | None:
-    return value.value is True if isinstance(value, ast.Constant) else None
-
-
-def is_model_part(program: Program, module: Module, node: ast.expr) -> bool:
-    """Whether ``node`` is a part of a model or a parameter, and no other tensor."""
-    if isinstance(node, ast.Subscript):  # encoder.layers[3]
-        return isinstance(node.value, ast.Attribute)
-    if isinstance(node, ast.Attribute):
-        return node.attr not in ("data", "grad")
-    return isinstance(node, ast.Name) and any(
-        isinstance(up, ast.For)
-        and any(name.id == node.id for name in everywhere(up.target, ast.Name))
-        and goes_over_parameters(program, module, up.iter, up)
-        for up in module.ancestors(node)
-    )
-
-
-def goes_over_parameters(
-    program: Program, module: Module, node: ast.expr, at: ast.AST, depth: int = 0
-) -> bool:
-    """Whether an expression is made of a model's parameters, also by way of names."""
-    if any(mentions(node, name) for name in ("parameters", "named_parameters")):
-        return True
-    if not isinstance(node, ast.Name) or depth > MAX_CALL_DEPTH:
-        return False
-    values = [(module, value) for value in module.alternatives(node, at)]
-    function = module.function(at)
-    if function is not None and node.id in parameters(function):
-        for where, call in program.callers(function):
-            value = argument_for_parameter(module, function, call, node.id)
-            values += [] if value is None else [(where, value)]
-    return any(goes_over_parameters(program, *found, found[1], depth + 1) for found in values)
-
-
 def training_loops(program: Program) -> set[ast.AST]:
     """Loops that train, and the loops around them, also in a function that calls theirs."""
     loops: set[ast.AST] = set()
@@ -253,8 +190,8 @@ def is_reached_in_training(
     exclusively: bool = False,
     depth: int = 0,
 ) -> bool:
-    """Whether ``node`` runs inside one of the training loops; ``exclusively``: nowhere else."""
-    if not loops.isdisjoint(module.ancestors(node)):
+    """Whether ``node`` runs in a training loop, or between two; ``exclusively``: nowhere else."""
+    if not loops.isdisjoint(module.ancestors(node)) or is_between_trainings(program, module, node):
         return True
     function = module.function(node)
     callers = program.callers(function) if function is not None and depth < MAX_CALL_DEPTH else []
@@ -265,6 +202,24 @@ def is_reached_in_training(
         for caller, call in callers
     )
     return bool(callers) and (all(answers) if exclusively else any(answers))
+
+
+def trainings_beside(program: Program, module: Module, node: ast.AST) -> list[ast.Call]:
+    """The calls in the function around ``node`` of functions that have a training loop."""
+    training = {loop.module.function(loop.steps) for loop in program.train_loops}
+    return [
+        call
+        for call in within(module.scope_statements(node), ast.Call)
+        if any(function in training for _, function in program.callees(module, call))
+    ]
+
+
+def is_between_trainings(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether calls of functions that train stand above ``node`` and below, in its function."""
+    calls = trainings_beside(program, module, node)
+    return any(precedes(call, node) for call in calls) and any(
+        precedes(node, call) for call in calls
+    )
 
 
 def find_unused_edits(call: ast.Call) -> Iterator[Edit]:
@@ -307,16 +262,4 @@ def is_thawed_above(module: Module, stmt: ast.stmt) -> bool:
             for call in within(above[-1].body, ast.Call)
             if (value := argument(call, 0, "requires_grad")) is not None
         )
-    )
-
-
-def is_next_to_wrap(module: Module, stmt: ast.stmt) -> bool:
-    """Whether the statement right above ``stmt``, or right below it, wraps the model."""
-    block = module.body(stmt)
-    index = block.index(stmt)
-    return any(
-        module.last_name(call.func) == "DistributedDataParallel"
-        for other in block[max(0, index - 1) : index + 2]
-        if other is not stmt
-        for call in everywhere(other, ast.Call)
     )

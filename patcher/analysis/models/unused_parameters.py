@@ -8,6 +8,7 @@ from ...source.module import Module
 from ...source.tree import mentions, within
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
+from .frozen_parameters import freeze_switches, is_frozen_late
 from .gradient_flow import step_reaches_all
 from .model_builder import HIDES_PARTS, model_part
 from .model_parts import ModelPart, UnknownPartError
@@ -21,6 +22,8 @@ def all_get_gradients(program: Program, target: str) -> bool:
     """
     loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
     if not loops or any(changes_models(module, last_part(target)) for module in program.modules):
+        return False
+    if any(is_frozen_late(program, switch) for switch in freeze_switches(program)):
         return False
     return all(_reaches_all(program, loop, last_part(target)) for loop in loops)
 
