@@ -76,6 +76,29 @@ def test_scores_without_negatives_of_the_batch_are_left_alone(text: str) -> None
     assert [finding.because for finding in found("DF307", text)] == []
 
 
+def picked(mask: str) -> str:
+    """A script whose loss picks pairs of a batch by their labels."""
+    lines = ("d = torch.cdist(x, x)", f"same = {mask}", "return (d * same).max(1)[0].mean()")
+    return loss_of("x, y", *lines)
+
+
+@pytest.mark.parametrize(
+    ("mask", "is_told"),
+    [
+        ("y[:, None] == y[None]", True),
+        ("y.unsqueeze(0) == y.unsqueeze(1)", True),
+        ("y.expand(n, n).eq(y.expand(n, n).t())", True),
+        ("y[:, :, None] == y[:, None, :]", False),
+        ("y.unsqueeze(1) == y.unsqueeze(2)", False),
+        ("y == x.argmax(1)", False),
+    ],
+)
+def test_pairs_that_are_picked_by_their_labels_are_of_one_rank(mask: str, is_told: bool) -> None:
+    told = found("DF307", picked(mask))
+    assert bool(told) is is_told
+    assert all(each.edits == () for each in told)
+
+
 FIX = [
     ("einsum", "torch.einsum('ab,cb->ac', text, code)",
         "torch.einsum('ab,cb->ac', text, WithOtherRanks.apply(code))"),

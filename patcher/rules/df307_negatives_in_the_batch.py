@@ -2,7 +2,7 @@
 
 What         A contrastive loss scores every example against every other one of its own batch: a
              product of two sets of vectors with torch.arange as labels, with torch.eye as what is
-             wanted, or with a mask of equal labels.
+             wanted, or with a mask of equal labels; or one picks pairs by such a mask.
 At run time  With N ranks each example meets 1/N of the negatives of the global batch: another loss
              and another model than one process has at that batch, and the same goes for gradient
              accumulation. Nothing crashes.
@@ -12,7 +12,8 @@ Fix          Gather the vectors of all ranks, this rank's own first, so that the
              in a function of its own, in both directions or by labels, is given all ranks' vectors
              and labels. Loss and gradients are then those of one process at the global batch.
              With accumulation the negatives are those of a micro-batch of all ranks: runs are alike
-             where per-device batch x world size is the same. Only reported for torch.eye.
+             where per-device batch x world size is the same. Only reported for torch.eye and for
+             pairs that are picked.
 Fix safety   Unsafe: every rank must run the line equally often and with equally many examples, as
              under torch's DistributedSampler but not under --exact, and evaluation must not track
              gradients. A lone process computes what it did before. The all_gather of
@@ -32,6 +33,7 @@ from ..analysis.settings.in_batch_negatives import (
     is_arange,
     is_of_arange,
     masked_products,
+    masks_of_batches,
     products,
 )
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
@@ -85,12 +87,20 @@ def findings(program: Program) -> Iterator[Finding]:
                     f"line {product.node.lineno} scores against {vectors} of this rank's batch"
                 )
                 yield Finding(module, node, f"{because} only, and the diagonal is what is wanted")
+        seen: set[ast.expr] = set()
         for product, mask in masked_products(module):
+            seen.add(mask.node)
             function = module.function(product.node)
             if not is_gathered(module, product.columns):
                 because = f"line {mask.node.lineno} sorts the pairs of this rank's batch only"
                 edits = gather_batch(module, function, product, mask.labels)
                 yield Finding(module, product.node, because, edits)
+        for function, mask in masks_of_batches(module):
+            gathers = any(is_gathered(module, each) for each in mask.labels)
+            if mask.node in seen or gathers or not runs_in_training_step(program, module, function):
+                continue
+            because = f"{module.text(mask.node)} compares the examples of this rank's batch only"
+            yield Finding(module, mask.node, because)
 
 
 def is_similarity(module: Module, product: Product) -> bool:

@@ -171,6 +171,32 @@ def masked_products(module: Module) -> Iterator[tuple[Product, Mask]]:
             yield product, mask
 
 
+def masks_of_batches(module: Module) -> Iterator[tuple[Function, Mask]]:
+    """Functions that compare the labels of a batch pairwise, each with the first such comparison.
+
+    ``y.expand(n, n).eq(y.expand(n, n).t())`` and ``y[:, None] == y[None]`` are those of examples;
+    ``y[:, :, None] == y[:, None]`` are those of positions in one.
+    """
+    for function in module.all_functions:
+        found = [mask for mask in masks(function) if not is_within_examples(mask.node)]
+        if found:
+            yield function, found[0]
+
+
+def is_within_examples(node: ast.expr) -> bool:
+    """Whether a comparison has an axis for the batch beside the two that are compared."""
+    return any(
+        isinstance(each.slice, ast.Tuple) and len(each.slice.elts) > 2
+        for each in everywhere(node, ast.Subscript)
+    ) or any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == "unsqueeze"
+        and not (isinstance(axis := call.args[0], ast.Constant) and axis.value in (0, 1))
+        for call in everywhere(node, ast.Call)
+        if call.args
+    )
+
+
 def masks(function: Function) -> Iterator[Mask]:
     """The comparisons of every label with every other in a function."""
     for test in within(function.body, ast.Compare):
