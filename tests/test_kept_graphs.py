@@ -116,14 +116,14 @@ def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "is_patched"),
+    "made",
     [
-        ("model = torch.nn.DataParallel(Net())\n    return model", True),
-        ("return torch.nn.DataParallel(Net())", False),
+        "model = torch.nn.DataParallel(Net())\n    return model",
+        "return torch.nn.DataParallel(Net())",
     ],
 )
 def test_the_model_may_be_wrapped_in_another_module_than_it_is_stepped(
-    made: str, is_patched: bool, tmp_path: Path
+    made: str, tmp_path: Path
 ) -> None:
     text = script(*AGAIN["one step for both"])
     head, rest = text.split("class Net", 1)
@@ -133,8 +133,7 @@ def test_the_model_may_be_wrapped_in_another_module_than_it_is_stepped(
     path = tmp_path / "train.py"
     path.write_text(f"{head}from nets import make\nmodel = make()\n{train}")
     result = patch(path)
-    assert (result.refusal == "") is is_patched
+    assert result.refusal == ""
     texts = {Path(each.source.name).name: each.text for each in result.changes}
-    if is_patched:
-        assert "average_gradients(optimizer)" in texts["train.py"]
-        assert "[torch.cuda.current_device()] if" in texts["nets.py"]
+    assert "average_gradients(optimizer)" in texts["train.py"]
+    assert "[torch.cuda.current_device()] if" in texts["nets.py"]

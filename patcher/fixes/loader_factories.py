@@ -29,10 +29,12 @@ def training_test(program: Program, loader: Loader) -> Told:
 
     The test is empty where every loader that is made there is trained on. Raises UntoldError.
     """
-    training = [each for each in program.training_loaders if is_told_with(each, loader)]
     function = loader.module.function(loader.call)
-    if function is None or not all(each.made_by for each in training):
-        return "", ()  # no function, or one whose own loop goes over the loader
+    if function is None:
+        return "", ()
+    training = [each for each in program.training_loaders if is_told_with(each, loader)]
+    if not all(each.made_by for each in training):
+        return "", ()  # the function's own loop goes over the loader
     return _told(program, loader, (), function, [each.made_by for each in training])
 
 
