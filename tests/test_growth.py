@@ -129,6 +129,19 @@ def test_work_grows_with_the_size(program: Callable[[int], str]) -> None:
     assert amounts[-1] > SIZES[-1]
 
 
+def handed_on(n: int) -> str:
+    """What is loaded, and methods of one name that hand it to each other."""
+    taker = "class Taker{}:\n    def take(self, value):\n        other.take(value)\n"
+    takers = "".join(map(taker.format, range(n)))
+    return f"{HEAD}{takers}taker.take(torch.load(path))\n{LOOP.format('loader')}"
+
+
+def test_a_value_that_many_functions_hand_on_is_followed_once_to_each() -> None:
+    work(handed_on(2))
+    few, many = work(handed_on(4)), work(handed_on(8))
+    assert many / few < 5  # pairs of them; each way through them would be 64 times as many
+
+
 DEEP = {
     "elif": "if a == 0:\n    pass\n" + "".join(f"elif a == {i}:\n    pass\n" for i in range(1600)),
     "calls": "x = " + "f(" * 3000 + ")" * 3000 + "\n",

@@ -35,13 +35,18 @@ def holds_used_model(program: Program, module: Module, load: ast.Call) -> bool:
     or among others. What goes to ``load_state_dict`` of torch is copied to the model's card, and is
     none. ``torch.mm(features, centres.T)`` wants the centres where the features are.
     """
-    pending: list[tuple[Module, ast.expr, int]] = [(module, load, 0)]
-    while pending:
-        where, node, steps = pending.pop()
-        if is_run(where, node) or is_operand(where, node) or is_put_in_place(where, node):
-            return True
-        if steps < MAX_STEPS:
-            pending += [(*place, steps + 1) for place in next_places(program, where, node)]
+    seen: set[ast.expr] = {load}
+    places: list[tuple[Module, ast.expr]] = [(module, load)]
+    for _ in range(MAX_STEPS + 1):
+        following: list[tuple[Module, ast.expr]] = []
+        for where, node in places:
+            if is_run(where, node) or is_operand(where, node) or is_put_in_place(where, node):
+                return True
+            for place in next_places(program, where, node):
+                if place[1] not in seen:  # many ways lead to one read
+                    seen.add(place[1])
+                    following.append(place)
+        places = following
     return False
 
 
