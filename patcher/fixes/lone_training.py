@@ -20,7 +20,7 @@ from ..analysis.models.trained_models import names_given
 from ..analysis.models.wrapping import SHARED
 from ..analysis.training.evaluations import GRADLESS
 from ..analysis.training.frameworks import OPTIMIZERS
-from ..analysis.training.own_wrappers import other_subclasses, passed_on
+from ..analysis.training.own_wrappers import other_subclasses, uses_as_value
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, backward_calls, loop_around
 from ..editing.edits import Define, Edit, Import, Rewrite
@@ -138,7 +138,7 @@ def refuse_unseen_wrappers(program: Program) -> None:
     """Raise where a model may go into a DataParallel that the other rules do not see as one."""
     uses = [
         *((module, call.func) for module, call in program.calls_to(*other_subclasses(program))),
-        *((module, use) for module in program.modules for use in passed_on(module)),
+        *((module, use) for module in program.modules for use in uses_as_value(module)),
     ]
     for module, use in uses:
         if program.is_live(module, use):

@@ -18,7 +18,7 @@ from ...source.tree import FUNCTIONS, Function, everywhere, is_annotation, withi
 from .names import ModuleSet, Unread, answered_once, parameter_names
 from .objects import class_of, classes_above, method_of, named_definition
 from .star_names import take_names_of_libraries
-from .tables import is_table, items_of_call, table_bases
+from .tables import calls_by_table, is_table, items_of_call
 
 Place = tuple[Module, ast.expr]
 Callee = tuple[Module, Function]
@@ -79,17 +79,16 @@ class CallGraph(ModuleSet):
         names = [module.last_name(call.func)]
         if names[0] not in self.functions_by_name and isinstance(call.func, ast.Name):
             names = [module.last_name(each) for each in _functions_named(module, call.func)]
-        items = [item for _, item in items_of_call(self, module, call.func)]
-        tables = [
-            item.id
-            for item in items
-            if isinstance(item, ast.Name) and item.id in self.functions_by_name
-        ]
         found = [callee for name in names for callee in self.functions_by_name.get(name, ())]
         sure = [callee for callee in found if self._is_call_of(module, call, callee)]
         if not sure and CALL in self.functions_by_name:
             sure = self._called_object(module, call)
-        return sure or [c for name in tables for c in self.functions_by_name[name]]
+        return sure or [
+            callee
+            for _, item in items_of_call(self, module, call.func)
+            if isinstance(item, ast.Name)
+            for callee in self.functions_by_name.get(item.id, ())
+        ]
 
     def possible_callees(self, module: Module, call: ast.Call) -> list[Callee]:
         """The functions of the program that a call may run, where that cannot be told."""
@@ -226,9 +225,8 @@ class CallGraph(ModuleSet):
             (where, call)
             for where in self.modules
             if name and where.spells(name)
-            for call in where.nodes(ast.Call)
-            for base in table_bases(where, call.func)
-            if base.id == name and (where is module or is_table(self, where, base, table))
+            for call, base in calls_by_table(where).get(name, ())
+            if where is module or is_table(self, where, base, table)
         ]
 
     def _is_call_of(self, module: Module, call: ast.Call, callee: Callee) -> bool | None:

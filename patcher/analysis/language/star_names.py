@@ -21,13 +21,13 @@ def take_names_of_libraries(program: ModuleSet) -> None:
     found = {
         module: names
         for module in program.modules
-        if (names := passed_on(program, module) | star_aliases(program, module))
+        if (names := library_names(program, module) | star_aliases(program, module))
     }
     for module, names in found.items():
         module.add_aliases(names)
 
 
-def passed_on(program: ModuleSet, module: Module) -> dict[str, str]:
+def library_names(program: ModuleSet, module: Module) -> dict[str, str]:
     """The aliases of names of libraries that a module imports from modules of the program."""
     names: dict[str, str] = {}
     for name, (path, original) in program.links(module).names.items():

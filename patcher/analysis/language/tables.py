@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ...source.module import Module, Resolver
+from ...source.module import Module, Resolver, cached_per_module
 
 
 def table_bases(module: Module, func: ast.expr) -> list[ast.Name]:
@@ -18,6 +18,16 @@ def table_bases(module: Module, func: ast.expr) -> list[ast.Name]:
         case ast.Call(func=ast.Attribute(value=ast.Name() as base, attr="get")):
             return [base]
     return []
+
+
+@cached_per_module
+def calls_by_table(module: Module) -> dict[str, list[tuple[ast.Call, ast.Name]]]:
+    """The calls ``TABLE[key](…)`` of a module by the name of their table, and that name in each."""
+    found: dict[str, list[tuple[ast.Call, ast.Name]]] = {}
+    for call in module.nodes(ast.Call):
+        for base in table_bases(module, call.func):
+            found.setdefault(base.id, []).append((call, base))
+    return found
 
 
 def table_of(graph: Resolver, module: Module, base: ast.Name) -> tuple[Module, ast.AST] | None:

@@ -20,7 +20,7 @@ from ...source.tree import (
 )
 from ..language.call_graph import Callee
 from ..language.name_flow import names_in, spread
-from ..language.objects import ClassOf, classes_above, method_of
+from ..language.objects import ClassOf, attribute_values, method_of
 from ..language.passed_arguments import argument_for_parameter
 from ..training.evaluations import is_eval_mode
 from ..training.evaluations import is_gradless as is_gradless_function
@@ -213,9 +213,7 @@ def holds_weights(program: Program, owner: ClassOf, name: str) -> bool:
     """Whether an attribute of a model surely holds parameters."""
     return any(
         module.last_name(call.func) in WEIGHTS or has_parameters(program, module, call)
-        for module, definition in classes_above(program, owner)
-        for value in module.attribute_values.get(name, ())
-        if module.enclosing_class(value) is definition
+        for module, value in attribute_values(program, owner, name)
         for call in everywhere(value, ast.Call)
     )
 
@@ -260,7 +258,5 @@ def is_parameter(program: Program, owner: ClassOf, name: str) -> bool:
     """Whether an attribute of a model is one parameter, and no layer."""
     return any(
         isinstance(value, ast.Call) and module.last_name(value.func) == "Parameter"
-        for module, definition in classes_above(program, owner)
-        for value in module.attribute_values.get(name, ())
-        if module.enclosing_class(value) is definition
+        for module, value in attribute_values(program, owner, name)
     )

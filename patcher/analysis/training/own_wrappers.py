@@ -42,7 +42,7 @@ def methods(node: ast.ClassDef) -> set[str]:
     return {stmt.name for stmt in node.body if isinstance(stmt, ast.FunctionDef)}
 
 
-def passed_on(module: Module) -> Iterator[ast.expr]:
+def uses_as_value(module: Module) -> Iterator[ast.expr]:
     """Uses of DataParallel as a value: ``wrap = nn.DataParallel``, ``map(DataParallel, nets)``."""
     names = [name for name, target in module.aliases.items() if target.endswith(".DataParallel")]
     for use in module.occurrences("DataParallel", *names):
