@@ -103,6 +103,12 @@ def draw_alike():
         numpy.random.set_state(states[2])
 
 
+def draw_apart():
+    """Let ranks draw other random numbers of torch than rank 0, which draws on."""
+    if torch.distributed.is_initialized() and torch.distributed.get_rank():
+        torch.manual_seed(int(torch.randint(2**31, ())) + torch.distributed.get_rank())
+
+
 class DealtSampler(torch.utils.data.distributed.DistributedSampler):
     """Deals among the ranks what a sampler of torch draws, which all of them draw alike."""
 

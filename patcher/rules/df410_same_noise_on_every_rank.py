@@ -1,0 +1,164 @@
+"""All ranks draw the same noise in their steps.
+
+What         All ranks have one seed, and training steps draw a tensor from torch: the noise of a
+             diffusion model, the codes of a GAN or a VAE, the start of an attack, a mask.
+At run time  The n-th example of each rank gets the same noise. N ranks at batch B try B draws a
+             step and not N times B: gradients are as noisy as those of one rank. Nothing warns.
+Example      torch.manual_seed(1); noise = torch.randn_like(images)
+Fix          All ranks but rank 0 seed torch anew ahead of the training, by a number that they draw
+             and their rank (draw_apart). Only reported where torch draws an order or decides by a
+             number that it draws, on which ranks have to agree, and in a script that had ranks.
+Fix safety   Safe: one process, and rank 0, draw what they drew.
+Source       facebookresearch/detr, main.py (seed = args.seed + utils.get_rank())
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.batches.drawn_examples import ranks_draw_alike
+from ..analysis.batches.random_draws import (
+    ALIKE,
+    IN_PLACE,
+    OF_TORCH,
+    is_of_helper,
+    repeated_blocks,
+)
+from ..analysis.training.evaluations import GRADLESS
+from ..analysis.training.program import (
+    Program,
+    runs_in_training_step,
+    trains_on_several_devices,
+)
+from ..editing.edits import Define, Edit, Insert
+from ..findings import Finding, Safety, Severity
+from ..fixes.drawn_apart import knew_no_ranks
+from ..source.module import Module
+from ..source.tree import is_inside, mentions
+
+CODE, SEVERITY, SAFETY = "DF410", Severity.NOTE, Safety.SAFE
+
+APART = "draw_apart"  # of helper_code.py
+AGREED = ("randperm", "multinomial", "random_split")  # orders and splits
+NUMBERS = ("item", "tolist", "float", "int", "bool")
+SEEDING = ("set_seed", "seed_everything", "fix_seed")
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not trains_on_several_devices(program) or not seeds_torch(program):
+        return
+    if program.calls_to(APART) or not ranks_draw_alike(program):
+        return
+    drawn = next(noise_of_steps(program), None)
+    if drawn is None:
+        return
+    module, call = drawn
+    because = f"{module.text(call.func)}() draws by a seed that all ranks have"
+    edits = apart(program)
+    severity = Severity.DEGRADED if edits else Severity.NOTE
+    yield Finding(module, call, because, edits, severity=severity)
+
+
+def seeds_torch(program: Program) -> bool:
+    """Whether a call seeds the random numbers that torch draws on all ranks."""
+    return any(
+        program.is_live(module, call)
+        and not is_of_helper(module, call)
+        and (
+            module.dotted(call.func) in ("torch.manual_seed", "torch.random.manual_seed", ALIKE)
+            or (module.last_name(call.func) in SEEDING and not program.callees(module, call))
+        )
+        for module, call in program.calls_to("manual_seed", ALIKE, *SEEDING)
+    )
+
+
+def torch_draws(program: Program) -> Iterator[tuple[Module, ast.Call]]:
+    """The calls that draw from torch's own random numbers, where the program may come to them."""
+    for module, call in program.calls_to(*OF_TORCH, *IN_PLACE, "random_split"):
+        is_method = isinstance(call.func, ast.Attribute) and call.func.attr in IN_PLACE
+        if not is_method and not module.dotted(call.func).startswith("torch."):
+            continue
+        if any(word.arg == "generator" for word in call.keywords):
+            continue
+        if program.is_live(module, call) and not is_of_helper(module, call):
+            yield module, call
+
+
+def noise_of_steps(program: Program) -> Iterator[tuple[Module, ast.Call]]:
+    """Draws of tensors, one number for each example or more, in steps that compute gradients."""
+    for module, call in torch_draws(program):
+        if module.last_name(call.func) in AGREED or is_number(module, call):
+            continue
+        if is_gradless(module, call) or not is_of_step(program, module, call):
+            continue
+        yield module, call
+
+
+def is_of_step(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a training step runs a call, in its loop or in a function below it."""
+    function = module.function(call)
+    around = [loop for loop in program.train_loops if module.function(loop.steps) is function]
+    if around or function is None:
+        return any(is_inside(call, loop.steps) for loop in around if loop.module is module)
+    return runs_in_training_step(program, module, function)
+
+
+def is_number(module: Module, call: ast.Call) -> bool:
+    """Whether what is drawn has a size that is written down, ``torch.rand(1)``, or decides."""
+    is_method = isinstance(call.func, ast.Attribute) and call.func.attr in IN_PLACE
+    is_like = module.last_name(call.func).endswith("_like")
+    sized = is_method or is_like or any(not isinstance(each, ast.Constant) for each in call.args)
+    return not sized or decides(module, call)
+
+
+def decides(module: Module, call: ast.Call) -> bool:
+    """Whether a program goes on by a number that is drawn: ``if torch.rand(1) < 0.5:``."""
+    below: ast.AST = call
+    for up in module.ancestors(call):
+        if isinstance(up, ast.If | ast.While | ast.IfExp) and below is up.test:
+            return True
+        if isinstance(up, ast.Call) and module.last_name(up.func) in NUMBERS:
+            return True
+        if isinstance(up, ast.stmt):
+            return False
+        below = up
+    return False
+
+
+def is_gradless(module: Module, node: ast.AST) -> bool:
+    """Whether code runs under ``no_grad``, by a block or a decorator around it."""
+    for up in module.ancestors(node):
+        if isinstance(up, ast.With) and any(
+            mentions(item.context_expr, name) for item in up.items for name in GRADLESS
+        ):
+            return True
+        if isinstance(up, ast.FunctionDef):
+            return any(mentions(each, name) for each in up.decorator_list for name in GRADLESS)
+    return False
+
+
+def apart(program: Program) -> tuple[Edit, ...]:
+    """Edits that let ranks draw apart; none where they may have to agree on what is drawn."""
+    loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
+    if not knew_no_ranks(program) or any(loop.loader is None for loop in loops):
+        return ()
+    if not program.calls_to("init_process_group") or any(
+        is_agreed(program, module, call) for module, call in torch_draws(program)
+    ):
+        return ()
+    trainings = {loop.epochs or loop.steps: loop.module for loop in loops}
+    edits: list[Edit] = []
+    for training, module in trainings.items():
+        if not any(up in trainings for up in module.ancestors(training)):
+            edits += [Insert(training, f"{APART}()"), Define(APART, training)]
+    return tuple(edits)
+
+
+def is_agreed(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether ranks may have to draw the same: an order of the data, a number that decides."""
+    if is_of_step(program, module, call):
+        return is_number(module, call)
+    if module.last_name(call.func) not in AGREED:
+        return False
+    function = module.function(call)
+    is_once = function is None or bool(program.callers(function))
+    return not is_once or bool(repeated_blocks(program, module, call))

@@ -1,0 +1,122 @@
+"""DF410: All ranks draw the same noise in their steps."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import found, written
+from ddpfix.patcher.api import patch
+from ddpfix.patcher.findings import Severity
+from forked import Forge
+
+SCRIPT = """\
+import json
+import os
+import sys
+
+import torch
+from torch.utils.data import DataLoader, random_split
+
+
+class Noisy(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        noise = {draw}
+        drawn.append(float(noise.sum()))
+        return (self.layer(x + noise) - noise).pow(2).mean()
+
+
+{seed}
+drawn = []
+data = torch.arange(40.0).reshape(20, 2)
+model = torch.nn.DataParallel(Noisy())
+optimizer = torch.optim.SGD(model.parameters(), 0.001)
+loader = DataLoader(data, batch_size=2, shuffle=True)
+{before}for epoch in range(2):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+{end}with open(f"{{sys.argv[1]}}.{{os.environ.get('RANK', 0)}}", "w") as file:
+    json.dump(drawn, file)
+"""
+PARTS = {"draw": "torch.randn_like(x)", "seed": "torch.manual_seed(1)", "before": "", "end": ""}
+PICK = "for i in range(2):\n    train, rest = random_split(data, [10, 10])\n"
+
+
+def script(**parts: str) -> str:
+    return SCRIPT.format(**{**PARTS, **parts})
+
+
+# A sentence, and a script that comes close and is right.
+NOOP: list[tuple[str, str]] = [
+    ("no seed", script(seed="")),
+    ("a seed of another library", script(seed="random.seed(1)")),
+    ("a seed of each rank", script(seed="torch.manual_seed(1 + rank)")),
+    ("no draw", script(draw="x * 0")),
+    ("a generator", script(draw="torch.randn(x.shape, generator=g)")),
+    ("one process", script().replace("torch.nn.DataParallel(Noisy())", "Noisy()")),
+    ("ahead of the steps", script(draw="x * 0", before="start = torch.randn(len(data))\n")),
+    ("behind a step, for a picture", script(draw="x * 0", end="torch.randn(len(data), 2)\n")),
+    ("without gradients", script(draw="x * 0", end="").replace("        optimizer.zero_grad()\n",
+        "        with torch.no_grad():\n            show(torch.randn(len(data), 2))\n"
+        "        optimizer.zero_grad()\n")),
+    ("they draw apart already", script(before="draw_apart()\n")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF410", text)] == []
+
+
+@pytest.mark.parametrize(
+    "draw",
+    [
+        "torch.randn(x.shape)",
+        "torch.rand(len(x), 2)",
+        "x.new_empty(x.shape).normal_()",
+        "torch.randint(0, 9, (len(x), 1))",
+    ],
+)
+def test_ranks_draw_apart_from_their_first_epoch_on(draw: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(script(draw=draw))
+    (change,) = patch(path).changes
+    assert "\ndraw_apart()\nfor epoch in range(2):\n" in change.text
+    assert found("DF410", change.text) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "parts"),
+    [
+        ("a number that decides", {"draw": "x if torch.rand(1) < 0.5 else torch.randn_like(x)"}),
+        ("an order that comes with each epoch", {"end": PICK}),
+        ("ranks of the script's own", {"seed": "torch.manual_seed(1)"}),
+    ],
+)
+def test_only_told_of(name: str, parts: dict[str, str]) -> None:
+    text = script(**parts)
+    if name.startswith("ranks"):
+        text = text.replace("import torch\n", "import torch\ninit_process_group('gloo')\n", 1)
+    (finding,) = found("DF410", text)
+    assert (finding.edits, finding.severity) == ((), Severity.NOTE)
+
+
+def test_rank_0_draws_on_and_the_other_draws_apart(forge: Forge, tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(script())
+    (change,) = patch(path).changes
+    apart = written(forge, tmp_path, "apart", change.text, 2)
+    alike = written(
+        forge, tmp_path, "alike", change.text.replace("\ndraw_apart()\nfor", "\nfor"), 2
+    )
+    assert alike[0] == alike[1] == apart[0] != apart[1]
+    assert not set(apart[0]) & set(apart[1])
+    assert written(forge, tmp_path, "alone", change.text, None) == written(
+        forge, tmp_path, "before", script(), None
+    )
