@@ -65,6 +65,7 @@ NOOP: list[tuple[str, str]] = [
     ("without gradients", script(draw="x * 0", end="").replace("        optimizer.zero_grad()\n",
         "        with torch.no_grad():\n            show(torch.randn(len(data), 2))\n"
         "        optimizer.zero_grad()\n")),
+    ("for the weights", script(draw="torch.randn(self.layer.weight.shape)[0]")),
     ("they draw apart already", script(before="draw_apart()\n")),
 ]  # fmt: skip
 

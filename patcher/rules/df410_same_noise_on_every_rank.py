@@ -21,6 +21,7 @@ from ..analysis.batches.random_draws import (
     IN_PLACE,
     OF_TORCH,
     is_of_helper,
+    is_of_network,
     repeated_blocks,
 )
 from ..analysis.training.evaluations import GRADLESS
@@ -33,7 +34,7 @@ from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_apart import knew_no_ranks
 from ..source.module import Module
-from ..source.tree import is_inside, mentions
+from ..source.tree import everywhere, is_inside, mentions
 
 CODE, SEVERITY, SAFETY = "DF410", Severity.NOTE, Safety.SAFE
 
@@ -86,7 +87,7 @@ def torch_draws(program: Program) -> Iterator[tuple[Module, ast.Call]]:
 def noise_of_steps(program: Program) -> Iterator[tuple[Module, ast.Call]]:
     """Draws of tensors, one number for each example or more, in steps that compute gradients."""
     for module, call in torch_draws(program):
-        if module.last_name(call.func) in AGREED or is_number(module, call):
+        if module.last_name(call.func) in AGREED or is_for_all(module, call):
             continue
         if is_gradless(module, call) or not is_of_step(program, module, call):
             continue
@@ -102,12 +103,21 @@ def is_of_step(program: Program, module: Module, call: ast.Call) -> bool:
     return runs_in_training_step(program, module, function)
 
 
-def is_number(module: Module, call: ast.Call) -> bool:
-    """Whether what is drawn has a size that is written down, ``torch.rand(1)``, or decides."""
+def is_for_all(module: Module, call: ast.Call) -> bool:
+    """Whether a draw is not of the batch's size: ``torch.rand(1)``, or it decides something."""
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in IN_PLACE
     is_like = module.last_name(call.func).endswith("_like")
     sized = is_method or is_like or any(not isinstance(each, ast.Constant) for each in call.args)
-    return not sized or decides(module, call)
+    return not sized or is_of_weights(module, call) or decides(module, call)
+
+
+def is_of_weights(module: Module, call: ast.Call) -> bool:
+    """Whether a network draws for its own parts, once for all examples: ``rand(self.mask.shape)``.
+
+    Ranks that draw such noise alike do as one process does.
+    """
+    names = {name.id for name in everywhere(call, ast.Name)} - {"torch"}
+    return names == {"self"} and is_of_network(module, call)
 
 
 def decides(module: Module, call: ast.Call) -> bool:
@@ -156,7 +166,7 @@ def apart(program: Program) -> tuple[Edit, ...]:
 def is_agreed(program: Program, module: Module, call: ast.Call) -> bool:
     """Whether ranks may have to draw the same: an order of the data, a number that decides."""
     if is_of_step(program, module, call):
-        return is_number(module, call)
+        return is_for_all(module, call)
     if module.last_name(call.func) not in AGREED:
         return False
     function = module.function(call)
