@@ -72,6 +72,18 @@ BY_PHASE = {
         "validates": "one_epoch(valid, model, optimizer)",
         "trains": "one_epoch(train, model, optimizer, is_train=True)",
     },
+    "the model's mode": {
+        "parameters": "loader, model, optimizer",
+        "test": "model.training",
+        "validates": "net.eval(); one_epoch(valid, net, optimizer)",
+        "trains": "net.train()\n        if epoch:\n            one_epoch(train, net, optimizer)",
+    },
+    "a mode that is off": {
+        "parameters": "loader, model, optimizer",
+        "test": "model.training",
+        "validates": "net.train(False); one_epoch(valid, net, None)",
+        "trains": "net.train(); one_epoch(train, net, optimizer)",
+    },
     "functions between": {
         "parameters": "phase, loader, model, optimizer",
         "test": 'phase == "train"',
@@ -96,8 +108,18 @@ def test_only_the_loader_of_the_phase_that_trains_is_dealt(parts: dict[str, str]
     assert found("DF402", told) == []
 
 
-def test_a_phase_of_which_nothing_is_known_trains_on_both_loaders() -> None:
-    parts = BY_PHASE["a flag"] | {"validates": "one_epoch(valid, model, optimizer, flags[0])"}
+@pytest.mark.parametrize(
+    ("kind", "validates"),
+    [
+        ("a flag", "one_epoch(valid, model, optimizer, flags[0])"),
+        ("the model's mode", "other.eval(); one_epoch(valid, net, optimizer)"),
+        ("the model's mode", "net.eval() if epoch else 0; one_epoch(valid, net, optimizer)"),
+    ],
+)
+def test_a_phase_of_which_nothing_is_known_trains_on_both_loaders(
+    kind: str, validates: str
+) -> None:
+    parts = BY_PHASE[kind] | {"validates": validates}
     dealt = fixed("DF401", script(**parts))
     assert "valid = DataLoader(valid_set, " in dealt
 

@@ -59,6 +59,8 @@ def is_possible(module: Module, function: Function, node: ast.AST, calls: Calls)
 def truth_of(module: Module, function: Function, calls: Calls, test: ast.expr) -> bool | None:
     """What a test of parameters says for the calls; None unless literals decide it."""
     match test:
+        case ast.Attribute(value=ast.Name() as model, attr="training"):
+            return _is_training(module, function, calls[0], model)
         case ast.Name():
             return _truth_of_parameter(module, function, calls, test)
         case ast.Constant():
@@ -96,6 +98,50 @@ def _truth_of_parameter(
     if passed is None or around is None or not above:
         return None
     return truth_of(where, around, tuple(above), passed)
+
+
+def _is_training(
+    module: Module, function: Function, place: CallPlace, model: ast.Name
+) -> bool | None:
+    """Whether a model that a call passes is in train mode, by the last line above that sets it."""
+    if any(sets_mode(module, call, model.id) for call in within(function.body, ast.Call)):
+        return None
+    where, call = place
+    passed = argument_for_parameter(module, function, call, model.id)
+    if passed is None:
+        return None
+    name = where.text(passed)
+    for up in (call, *where.ancestors(call)):
+        if isinstance(up, Function):
+            return None
+        for above in reversed(above_in_block(where, up) if isinstance(up, ast.stmt) else []):
+            modes = [each for each in within([above], ast.Call) if sets_mode(where, each, name)]
+            if modes:
+                is_plain = isinstance(above, ast.Expr) and above.value is modes[0]
+                return switches_on(where, modes[0]) if is_plain else None
+    return None
+
+
+def above_in_block(module: Module, stmt: ast.stmt) -> list[ast.stmt]:
+    """The statements ahead of one in its block."""
+    block = module.body(stmt)
+    return block[: block.index(stmt)]
+
+
+def sets_mode(module: Module, call: ast.Call, model: str) -> bool:
+    """Whether a call is ``model.train()`` or ``model.eval()``."""
+    owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+    return (
+        owner is not None
+        and module.last_name(call.func) in ("train", "eval")
+        and module.text(owner) == model
+    )
+
+
+def switches_on(module: Module, mode: ast.Call) -> bool:
+    """Whether a call that sets a model's mode sets that of training; not ``model.train(False)``."""
+    off = mode.args and isinstance(mode.args[0], ast.Constant) and not mode.args[0].value
+    return module.last_name(mode.func) == "train" and not off
 
 
 def literal_truth(module: Module, function: Function, call: ast.Call, name: str) -> bool | None:
