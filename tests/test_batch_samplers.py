@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import textwrap
+from pathlib import Path
+from typing import Any
 
 import pytest
-from cases import found
+import torch
+from cases import found, written
+from ddpfix.patcher.api import patch
+from ddpfix.patcher.editing.helpers import helper_code
 from ddpfix.patcher.findings import Severity
+from forked import Forge
 
 SCRIPT = """
 import torch
@@ -107,3 +114,111 @@ def test_in_a_script_that_knew_no_ranks_it_is_an_error() -> None:
     ours = "if 'LOCAL_RANK' in os.environ:\n    torch.distributed.init_process_group()"
     (finding,) = found("DF401", text.replace('torch.distributed.init_process_group("nccl")', ours))
     assert finding.severity is Severity.ERROR
+
+
+OWN_BATCHES = """\
+import json
+import os
+import random
+import sys
+
+import torch
+from torch.utils.data import DataLoader
+
+
+class Pairs:
+    def __init__(self, count):
+        self.count = count
+
+    def __iter__(self):
+        {first}
+        rows = random.sample(range(self.count), self.count)
+        {result}
+
+    def __len__(self):
+        return self.count {length}
+
+
+random.seed(1)
+data = torch.arange(40.0).reshape(20, 2)
+{loader}
+model = torch.nn.DataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.001)
+taken = []
+for epoch in range(3):
+    for batch in loader:
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+        taken.append([epoch, len(loader), batch[:, 0].tolist()])
+with open(f"{{sys.argv[1]}}.{{os.environ.get('RANK', 0)}}", "w") as file:
+    json.dump(taken, file)
+"""
+KINDS = {
+    "batches": {
+        "loader": "loader = DataLoader(data, batch_sampler=Pairs(20))",
+        "result": "return iter([rows[at : at + 2] for at in range(0, self.count, 2)])",
+        "length": "// 2",
+    },
+    "examples": {
+        "loader": "sampler = Pairs(20)\nloader = DataLoader(data, batch_size=2, sampler=sampler)",
+        "result": "return iter(rows)",
+        "length": "",
+    },
+}
+
+
+def own(kind: str, **parts: str) -> str:
+    return OWN_BATCHES.format(**{"first": "pass", **KINDS[kind], **parts})
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ranks_take_turns_at_the_batches_that_one_process_has(
+    kind: str, forge: Forge, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(own(kind))
+    result = patch(path)
+    assert result.refusal == ""
+    (change,) = result.changes
+    assert "set_epoch" not in change.text
+    (alone,) = written(forge, tmp_path, "alone", change.text, None)
+    assert len(alone) == 30
+    first, second = written(forge, tmp_path, "ranks", change.text, 2)
+    for epoch in range(3):
+        turns = [[row[2] for row in rank if row[0] == epoch] for rank in (first, second)]
+        both = [batch for turn in zip(*turns, strict=True) for batch in turn]
+        assert both == [row[2] for row in alone if row[0] == epoch]
+    assert {row[1] for row in first + second} == {5}
+
+
+def test_three_ranks_fill_up_the_last_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {"torch": torch, "itertools": itertools}
+    exec(helper_code("DealtBatches"), names)
+    monkeypatch.setattr(torch.distributed, "broadcast_object_list", lambda _: None)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+    shares = []
+    for rank in range(3):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        dealt = names["DealtBatches"]([*range(10)], 2)
+        shares.append(list(dealt))
+        assert len(dealt) == len(shares[-1]) == 4
+    assert shares == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 0, 1]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("batches", {"first": "while True: yield random.sample(range(self.count), 2)"}),
+        ("batches", {"loader": "from library import Pairs as Other\n"
+                               "loader = DataLoader(data, batch_sampler=Other(20))"}),
+        ("examples", {"loader": KINDS["examples"]["loader"]
+                      + "\nif torch.distributed.get_rank() == 0:\n    show(next(iter(loader)))"}),
+    ],
+    ids=["it never ends", "it is not read", "rank 0 alone begins it once"],
+)  # fmt: skip
+def test_only_told_of(kind: str, parts: dict[str, str]) -> None:
+    group = "import torch\nif 'RANK' in os.environ:\n    torch.distributed.init_process_group()\n"
+    text = own(kind, **parts).replace("import torch\n", group, 1)
+    (finding,) = found("DF401", text)
+    assert finding.edits == ()

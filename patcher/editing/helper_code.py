@@ -128,6 +128,33 @@ class DealtSampler(torch.utils.data.distributed.DistributedSampler):
         return getattr(self.dataset, name)  # as the indices of what it deals
 
 
+class DealtBatches:
+    """Deals among the ranks, by whole batches, what a sampler draws on rank 0."""
+
+    def __init__(self, sampler, together=1):
+        self.sampler, self.together = sampler, together
+
+    def __iter__(self):
+        whole = [list(self.sampler)]
+        torch.distributed.broadcast_object_list(whole)
+        (drawn,) = whole
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        turn = self.together * world_size
+        missing = -len(drawn) % turn  # ranks take equally many batches
+        drawn += list(itertools.islice(itertools.cycle(drawn), missing))
+        for start in range(self.together * rank, len(drawn), turn):
+            yield from drawn[start : start + self.together]
+
+    def __len__(self):
+        turn = self.together * torch.distributed.get_world_size()
+        return -(-len(self.sampler) // turn) * self.together
+
+    def __getattr__(self, name):
+        if name == "sampler":
+            raise AttributeError(name)
+        return getattr(self.sampler, name)
+
+
 def sum_of_ranks(loss):
     """A loss that sums over a batch, for gradients that are averaged over the ranks."""
     if not torch.distributed.is_initialized():

@@ -5,8 +5,10 @@ At run time  N ranks with one seed compute the same gradients N times: no speed-
              the work for the same result.
 Example      train_sampler = RandomSampler(train_dataset)
 Fix          DistributedSampler for a rank, RandomSampler for a lone process; for a sampler of a
-             part or by weights, what it draws, dealt by rank (DealtSampler). Data that the script
-             deals itself, by shard_id, seeds of each rank or every world_size-th example, is left.
+             part or by weights, what it draws, dealt by rank (DealtSampler). Of a sampler, or a
+             batch_sampler, of the script's own, ranks take turns at whole batches, which rank 0
+             draws (DealtBatches). Data that the script deals itself, by shard_id, seeds of each
+             rank or every world_size-th example, is left.
              A function that makes other loaders, too, deals those alone that train: by a parameter
              that tells, or by one that it gets.
              A data set that is as long as its loader's steps, num_steps * batch_size, is made as
@@ -55,6 +57,7 @@ from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.counted_cards import IN_GROUP
 from ..fixes.dataset_by_name import dataset_by_name
+from ..fixes.dealt_batches import deal_batches
 from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
 from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
 from ..fixes.process_group import lone_process_test, shares_batches
@@ -274,6 +277,8 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
     imports = [*torch]
     if "DistributedSampler" not in module.aliases:
         imports.append(Import("torch.utils.data.distributed", "DistributedSampler"))
+    if keyword(loader.call, "batch_sampler"):
+        return deal_batches(program, loader, alone)
     if all(is_constant(sampler, None) for sampler in loader.samplers):
         shuffled = replace_shuffle(module, loader, alone, lone, trains)
         return (*shuffled, *imports) if shuffled else ()
@@ -283,7 +288,7 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
             continue
         dealt = deal(module, sampler, alone)
         if not dealt:
-            return ()
+            return deal_batches(program, loader, alone)
         edits += dealt
     is_wrapped = any(isinstance(edit, Define) for edit in edits)
     return (*edits, *(torch if is_wrapped and len(loader.samplers) == 1 else imports))
@@ -314,7 +319,7 @@ def replace_shuffle(
     there is no sampler, ``lone`` where the loader may shuffle.
     """
     shuffle, last = argument(loader.call, 2, "shuffle"), last_argument(loader.call)
-    if loader.dataset is None or last is None or keyword(loader.call, "batch_sampler"):
+    if loader.dataset is None or last is None:
         return ()
     sampler = keyword(loader.call, "sampler")
     if loader.samplers and sampler is None:

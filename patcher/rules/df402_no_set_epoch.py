@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from ...record import replace
 from ..analysis.language.literal_arguments import CallPlace, calls_that_train
 from ..analysis.language.passed_arguments import argument_for_parameter
-from ..analysis.training.frameworks import RANK_SAMPLERS
+from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import Loader, trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, calls_around
@@ -29,6 +29,7 @@ from ..source.tree import (
     everywhere,
     is_inside,
     is_within,
+    mentions,
     parameters,
     precedes,
     within,
@@ -176,8 +177,10 @@ def is_made_under_test(loader: Loader, epochs: ast.For | ast.While) -> bool:
 
 
 def deals_in_order(loop: TrainLoop) -> bool:
-    """Whether no sampler of ranks shuffles: each has one order, whatever the epoch."""
+    """Whether no sampler of ranks has to be told of the epoch: each has one order, or rank 0's."""
     loader = loop.loader
+    if loader is not None and mentions(loader.call, DEALT_BATCHES):
+        return True  # rank 0 draws on from epoch to epoch
     return (
         loader is not None
         and bool(loader.distributed_samplers)

@@ -49,7 +49,8 @@ OWNS_LOOP = {
 # Divide the work themselves: remote procedure calls, parameter servers.
 DIVIDES_WORK = {*("init_rpc", "rpc_async", "rpc_sync", "DistributedModelParallel")}
 # torch's sampler that deals by rank, and the one that patched scripts carry.
-RANK_SAMPLERS = ("DistributedSampler", "DealtSampler")
+DEALT_BATCHES = "DealtBatches"  # of helper_code.py; needs no set_epoch
+RANK_SAMPLERS = ("DistributedSampler", "DealtSampler", DEALT_BATCHES)
 # Deal a loader's batches by rank.
 DEALS_DATA = {
     *("DistributedSampler", "DistributedBatchSampler", "StatefulDistributedSampler"),

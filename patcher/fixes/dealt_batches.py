@@ -1,0 +1,89 @@
+"""Deal by rank the whole batches of a sampler that the script itself has a class for.
+
+Such samplers compose batches: so many examples of each identity, or labelled beside unlabelled
+ones. Dealt one example at a time, no batch would be what was composed.
+"""
+
+from __future__ import annotations
+
+import ast
+
+from ..analysis.language.objects import class_of, method_of
+from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.frameworks import DEALT_BATCHES
+from ..analysis.training.loaders import Loader
+from ..analysis.training.program import Program
+from ..editing.edits import Define, Edit, Import, Rewrite
+from ..source.module import Module
+from ..source.tree import Function, keyword, within
+
+OF_TORCH = ("BatchSampler", "RandomSampler", "SequentialSampler", "WeightedRandomSampler")
+
+
+def deal_batches(program: Program, loader: Loader, alone: str) -> tuple[Edit, ...]:
+    """Edits by which ranks take turns at the batches that rank 0's sampler draws; none if unsure.
+
+    ``alone`` is a test that holds where a process has the loader for itself.
+    """
+    module, call = loader.module, loader.call
+    word = keyword(call, "batch_sampler") or keyword(call, "sampler")
+    if word is None or not ends(program, module, word.value):
+        return ()
+    if not all(roles_reaching(program, module, use) >= RANKS for use in uses(loader)):
+        return ()  # ranks wait for each other wherever they begin to go over it
+    arguments = module.text(word.value)
+    if word.arg == "sampler":
+        if loader.batch_size is None:
+            return ()
+        arguments += f", {module.text(loader.batch_size)}"
+    dealt = Rewrite(word.value, f" if {alone} else {DEALT_BATCHES}({arguments})", after=True)
+    torch = (Import("torch"),) if "torch.distributed" in alone else ()
+    return (dealt, Define(DEALT_BATCHES), *torch)
+
+
+def ends(program: Program, module: Module, sampler: ast.expr) -> bool:
+    """Whether a sampler is of a class that is read, and comes to an end by itself."""
+    values = module.alternatives(sampler, sampler) or [sampler]
+    return all(
+        isinstance(value, ast.Call)
+        and (is_of_torch(module, value) or is_finite(program, module, value))
+        for value in values
+    )
+
+
+def is_of_torch(module: Module, made: ast.Call) -> bool:
+    package, _, name = module.dotted(made.func).rpartition(".")
+    return package.startswith("torch.utils.data") and name in OF_TORCH
+
+
+def is_finite(program: Program, module: Module, made: ast.Call) -> bool:
+    """Whether a class of the program says how long its samplers are, and none goes on for ever."""
+    owner = class_of(program, module, made)
+    if owner is None or method_of(program, owner, "__len__") is None:
+        return False
+    method = method_of(program, owner, "__iter__")
+    return method is not None and not goes_on(method[1])
+
+
+def goes_on(function: Function) -> bool:
+    """Whether a function has a loop without a test that nothing leaves: ``while True:``."""
+    return any(
+        isinstance(loop.test, ast.Constant)
+        and not within(loop.body, ast.Break)
+        and not within(loop.body, ast.Return)
+        for loop in within(function.body, ast.While)
+    )
+
+
+def uses(loader: Loader) -> list[ast.AST]:
+    """Where the module of a loader names it, but for its length."""
+    module, name = loader.module, loader.name
+    return [
+        node
+        for node in module.nodes(ast.Name)
+        if node.id == name
+        and isinstance(node.ctx, ast.Load)
+        and not (
+            isinstance(up := module.parents[node], ast.Call) and module.last_name(up.func) == "len"
+        )
+    ]
