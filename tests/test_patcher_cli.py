@@ -107,12 +107,14 @@ def test_dry_run_prints_the_diff_and_writes_nothing(script: Path) -> None:
     assert result.exit_code == 1
     assert "-x = batch // args.n_gpu\n+x = batch // max(1, args.n_gpu)\n" in result.stdout
     assert script.read_text() == LEGACY
+    assert f"`ddpfix verify {script} -- ITS ARGUMENTS` proves" in result.stderr
 
 
 def test_patch_once_is_patch_twice_and_check_is_silent(family: Path) -> None:
     first = run("patch", family)
     assert first.exit_code == 1
     assert first.stdout == ""
+    assert f"`ddpfix verify {family} --rev HEAD -- ITS ARGUMENTS` proves" in first.stderr
     text = family.read_bytes()
     second = run("patch", family)
     assert (second.exit_code, second.stdout, second.stderr) == (0, "", "")

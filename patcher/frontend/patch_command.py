@@ -182,6 +182,10 @@ def summary(
         for finding in one.capability_failures:
             place = f"{finding.module.source.name}:{finding.line}"
             yield f"without {finding.code}: {place}: {finding.because}"
+    if changed and options.data is None:
+        before = " --rev HEAD" if options.writes else ""
+        run = f"ddpfix verify {changed[0].path}{before} -- ITS ARGUMENTS"
+        yield f"`{run}` proves by running what was changed"
     if changed and options.may_suggest:
         yield "`--with all` would add capabilities: `ddpfix capabilities` lists them"
     for change in marks:
