@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.models.model_copies import COPIES
 from ..analysis.models.wrapping import SHARED
 from ..analysis.ranks.rank_reach import RANKS
 from ..analysis.training.program import Program
@@ -24,7 +25,6 @@ from .fsdp_wrapper_keys import wrapper_states
 from .models import DdpWrap
 
 GATHERING = ("state_dict", "load_state_dict", "save_pretrained", "eval", "train")
-COPIES = ("deepcopy", "AveragedModel", "ModelEma", "ModelEmaV2", "EMA", "ExponentialMovingAverage")
 REPARAMETRIZED = ("weight_norm", "spectral_norm", "register_parametrization")
 HOOKS = ("register_hook", "register_full_backward_hook", "register_comm_hook")
 STEP_ATTRIBUTES = {

@@ -17,13 +17,12 @@ Source       torch.utils.data.distributed.DistributedSampler (assumes equal data
 import ast
 from collections.abc import Iterator
 
-from ..analysis.batches.random_draws import ALIKE
 from ..analysis.language.call_graph import reachable_functions
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..analysis.training.program import Program
-from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
-from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
+from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group_of_ours
+from ..fixes.drawn_apart import may_draw_apart
 from ..source.module import Module
 from ..source.tree import (
     below,
@@ -63,12 +62,12 @@ def findings(program: Program) -> Iterator[Finding]:
     group = lone_group_of_ours(program) if unseeded and not draws_batches(program) else None
     if group is not None:
         where, made = group
-        if drawn_alike_behind(where, made):
+        if are_alike(where, made):
             draws = [draw for draw in draws if draw not in unseeded]
         elif not any(is_above(where, made, *draw) for draw in unseeded):
             module, call = unseeded[0]
             because = f"nothing seeds {module.dotted(call.func)}, line {call.lineno}"
-            edits = (Insert(where.statement(made), f"{ALIKE}()", "after"), Define(ALIKE))
+            edits = draw_alike(where, made)
             severity = Severity.DEGRADED
             yield Finding(where, made, because, edits, severity=severity, safety=Safety.SAFE)
     for module, call in draws:
@@ -98,26 +97,6 @@ def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
         or where.last_name(call.func) not in ("seed", "manual_seed")
         for where, call in program.calls_to(*SEED_FUNCTIONS, "enable_full_determinism")
     )
-
-
-def lone_group_of_ours(program: Program) -> tuple[Module, ast.Call] | None:
-    """The one process group of a script that knew of no ranks; None for others."""
-    groups = program.calls_to("init_process_group")
-    return groups[0] if len(groups) == 1 and knew_no_ranks(program) else None
-
-
-def is_above(module: Module, group: ast.Call, drawing: Module, draw: ast.Call) -> bool:
-    """Whether a draw comes before the group, in its function or at module level."""
-    function = drawing.function(draw)
-    return (
-        drawing is module and function in (None, module.function(group)) and precedes(draw, group)
-    )
-
-
-def drawn_alike_behind(module: Module, group: ast.Call) -> bool:
-    """Whether ranks take rank 0's random numbers as soon as there is a group."""
-    block = module.body(module.statement(group))
-    return any(module.statement(call) in block for call in module.calls_to(ALIKE))
 
 
 def random_draws(module: Module) -> Iterator[ast.Call]:

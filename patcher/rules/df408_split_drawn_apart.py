@@ -16,13 +16,14 @@ Source       torch.utils.data.random_split (generator); sklearn.model_selection.
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.global_seeds import has_seed
 from ..analysis.batches.random_draws import ALIKE, library
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, argument, everywhere, keyword, mentions, within
+from ..source.tree import Function, argument, everywhere, keyword, within
 
 CODE, SEVERITY, SAFETY = "DF408", Severity.DEGRADED, Safety.SAFE
 
@@ -38,12 +39,6 @@ DRAWN_FOLDS = (
     *("RepeatedKFold", "RepeatedStratifiedKFold"),
 )
 NAMES = ("random_split", "train_test_split", *SHUFFLING_FOLDS, *DRAWN_FOLDS)
-GLOBAL_SEEDS = (
-    *("torch.manual_seed", "torch.random.manual_seed", "torch.seed"),
-    *("numpy.random.seed", "np.random.seed", "random.seed"),
-)
-OWN_SEEDS = ("seed", "manual_seed", "manual_seed_all")
-DRAWN = ("rand", "randint", "time", "random", "initial_seed", "getrandbits")
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -56,7 +51,7 @@ def findings(program: Program) -> Iterator[Finding]:
         and roles_reaching(program, module, call) >= RANKS
     ]
     for module, call in splits:
-        if is_seeded(program, library(module, call)):
+        if has_seed(program, library(module, call)):
             continue
         stmt = module.statement(call)
         if not any(follows(module, stmt, each) for each in module.calls_to(ALIKE)):
@@ -83,41 +78,6 @@ def draws_folds(module: Module, call: ast.Call) -> bool:
         name in SHUFFLING_FOLDS and shuffle is not None and module.text(shuffle.value) != "False"
     )
     return draws and (state is None or module.text(state.value) == "None")
-
-
-def is_seeded(program: Program, drawing: str) -> bool:
-    """Whether the script sets a seed of a library in any case, and none that is drawn."""
-    return any(
-        "seed" in module.last_name(call.func).lower()
-        and (bool(call.args) or bool(call.keywords))
-        and program.is_live(module, call)
-        and seeds(program, module, call, drawing)
-        and not any(isinstance(up, ast.If) for up in module.ancestors(call))
-        and not any(is_drawn(program, module, value) for value in call.args)
-        for module in program.modules
-        for call in module.nodes(ast.Call)
-        if module.spells("seed") or module.spells("manual_seed") or module.spells("set_seed")
-    )
-
-
-def seeds(program: Program, module: Module, call: ast.Call, drawing: str) -> bool:
-    """Whether a call seeds the random numbers of a library; not those of a generator, or a card."""
-    dotted = module.dotted(call.func)
-    if dotted in GLOBAL_SEEDS:
-        return library(module, call) == drawing
-    is_method = isinstance(call.func, ast.Attribute) and module.last_name(call.func) in OWN_SEEDS
-    return not is_method and not program.callees(module, call)  # whose own calls count
-
-
-def is_drawn(program: Program, module: Module, seed: ast.expr) -> bool:
-    """Whether a seed is a random number or the time, if the user gives none."""
-    values = [seed, *module.alternatives(seed, seed)]
-    values += [
-        stmt.value
-        for stmt in module.nodes(ast.Assign)
-        if module.text(stmt.targets[0]) == module.text(seed)
-    ]
-    return any(mentions(value, name) for value in values for name in DRAWN)
 
 
 def follows(module: Module, stmt: ast.stmt, call: ast.Call) -> bool:

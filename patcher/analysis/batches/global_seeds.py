@@ -1,0 +1,55 @@
+"""Seeds of the random numbers that a whole program draws, the same in each run."""
+
+from __future__ import annotations
+
+import ast
+
+from ...source.module import Module
+from ...source.tree import mentions
+from ..training.program import Program
+from .random_draws import library
+
+GLOBAL_SEEDS = (
+    *("torch.manual_seed", "torch.random.manual_seed", "torch.seed"),
+    *("numpy.random.seed", "np.random.seed", "random.seed"),
+)
+OWN_SEEDS = ("seed", "manual_seed", "manual_seed_all")
+DRAWN = ("rand", "randint", "time", "random", "initial_seed", "getrandbits")
+
+
+def has_seed(program: Program, drawing: str) -> bool:
+    """Whether the script sets a seed of a library in any case, and none that is drawn."""
+    return any(
+        "seed" in module.last_name(call.func).lower()
+        and (bool(call.args) or bool(call.keywords))
+        and program.is_live(module, call)
+        and seeds(program, module, call, drawing)
+        and not any(
+            isinstance(up, ast.If) and not mentions(up.test, "__name__")  # the guard of a script
+            for up in module.ancestors(call)
+        )
+        and not any(is_drawn(program, module, value) for value in call.args)
+        for module in program.modules
+        for call in module.nodes(ast.Call)
+        if module.spells("seed") or module.spells("manual_seed") or module.spells("set_seed")
+    )
+
+
+def seeds(program: Program, module: Module, call: ast.Call, drawing: str) -> bool:
+    """Whether a call seeds the random numbers of a library; not those of a generator, or a card."""
+    dotted = module.dotted(call.func)
+    if dotted in GLOBAL_SEEDS:
+        return library(module, call) == drawing
+    is_method = isinstance(call.func, ast.Attribute) and module.last_name(call.func) in OWN_SEEDS
+    return not is_method and not program.callees(module, call)  # whose own calls count
+
+
+def is_drawn(program: Program, module: Module, seed: ast.expr) -> bool:
+    """Whether a seed is a random number or the time, if the user gives none."""
+    values = [seed, *module.alternatives(seed, seed)]
+    values += [
+        stmt.value
+        for stmt in module.nodes(ast.Assign)
+        if module.text(stmt.targets[0]) == module.text(seed)
+    ]
+    return any(mentions(value, name) for value in values for name in DRAWN)

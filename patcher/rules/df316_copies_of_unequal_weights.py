@@ -1,0 +1,58 @@
+"""Each rank copies weights of its own.
+
+What         A script seeds nothing, and copies a model that it trains before the ranks' weights
+             are made equal: an average of the weights, a teacher, a target network.
+At run time  The wrapper gives all ranks the model of rank 0, and each keeps a copy of the one that
+             it drew. Losses that compare with the copy, and scores of an average, differ from
+             rank to rank until it has forgotten how it began. Nothing warns.
+Example      teacher = copy.deepcopy(student); student = DistributedDataParallel(student)
+Fix          Ranks take rank 0's random numbers as soon as there is a group (draw_alike).
+Fix safety   Safe: one process draws as it did. Only reported in a script that had ranks, and where
+             the copy is made above the process group.
+Source       torch.nn.parallel.DistributedDataParallel (broadcasts what it wraps, and nothing else)
+"""
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.batches.global_seeds import has_seed
+from ..analysis.models.model_copies import copies_of_models
+from ..analysis.training.program import Program, trains_on_several_devices
+from ..findings import Finding, Safety, Severity
+from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group_of_ours
+from ..source.module import Module
+from ..source.tree import precedes
+
+CODE, SEVERITY, SAFETY = "DF316", Severity.DEGRADED, Safety.SAFE
+
+MAX_CALLERS = 3
+EQUALS = ("DistributedDataParallel", "same_weights")  # behind these all ranks have rank 0's weights
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    groups = program.calls_to("init_process_group")
+    if not groups or not trains_on_several_devices(program) or has_seed(program, "torch"):
+        return
+    if any(are_alike(*group) for group in groups):
+        return
+    copy = next((each for each in copies_of_models(program) if not is_behind(program, *each)), None)
+    if copy is None:
+        return
+    module, call = copy
+    group = lone_group_of_ours(program)
+    can_be = group is not None and not is_above(*group, module, call)
+    edits = draw_alike(*group) if group is not None and can_be else ()
+    because = f"{module.text(call.func)}() copies what each rank drew: nothing seeds torch"
+    yield Finding(module, call, because, edits)
+
+
+def is_behind(program: Program, module: Module, copy: ast.Call, depth: int = 0) -> bool:
+    """Whether the ranks' weights are made equal above a copy, or calls that lead to it."""
+    function = module.function(copy)
+    if any(
+        module.function(each) is function and precedes(each, copy)
+        for each in module.calls_to(*EQUALS)
+    ):
+        return True
+    calls = [] if function is None or depth == MAX_CALLERS else program.callers(function)
+    return bool(calls) and all(is_behind(program, *each, depth + 1) for each in calls)

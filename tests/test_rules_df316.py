@@ -1,0 +1,119 @@
+"""DF316: Each rank copies weights of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from cases import fixed, found, written
+from ddpfix.patcher.api import patch
+from forked import Forge
+
+SCRIPT = """\
+import copy, os
+import torch
+from torch.utils.data import DataLoader
+
+if 'LOCAL_RANK' in os.environ:
+    torch.distributed.init_process_group('gloo')
+{seed}
+class Average:
+    def __init__(self, model):
+        self.module = copy.deepcopy(model)
+model = torch.nn.Linear(2, 1)
+{copy}
+{wrap}
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+{behind}
+for epoch in range(2):
+    for batch in DataLoader(data):
+        model(batch).mean().backward()
+        optimizer.step()
+    {end}
+"""
+PARTS = {
+    "seed": "",
+    "copy": "teacher = copy.deepcopy(model)",
+    "wrap": "model = torch.nn.parallel.DistributedDataParallel(model)",
+    "behind": "",
+    "end": "",
+}
+
+
+def script(**parts: str) -> str:
+    return SCRIPT.format(**{**PARTS, **parts})
+
+
+# A sentence, and a script that comes close and is right.
+NOOP: list[tuple[str, str]] = [
+    ("a seed", script(seed="torch.manual_seed(1)")),
+    ("a seed in the guard", script(seed="if __name__ == '__main__':\n    torch.manual_seed(1)")),
+    ("rank 0's numbers already", script().replace("'gloo')\n", "'gloo')\n    draw_alike()\n")),
+    ("no copy", script(copy="")),
+    ("a copy of what the wrapper has made equal", script(copy="", behind=PARTS["copy"])),
+    ("a class that copies it behind the wrapper", script(copy="", behind="Average(model)")),
+    ("a copy of another model", script(copy="teacher = copy.deepcopy(other)")),
+    ("the best weights so far", script(copy="", end="best = copy.deepcopy(model)")),
+    ("a checkpoint", script(copy="model.load_state_dict(torch.load('model.pt'))")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF316", text)] == []
+
+
+@pytest.mark.parametrize(
+    "copy",
+    [
+        PARTS["copy"],
+        "teacher = torch.nn.Linear(2, 1)\nteacher.load_state_dict(model.state_dict())",
+        "average = Average(model)",
+        "for p, q in zip(model.parameters(), teacher.parameters()):\n    q.data.copy_(p.data)",
+    ],
+    ids=["deepcopy", "load_state_dict", "a class", "parameter by parameter"],
+)
+@pytest.mark.parametrize("seed", ["", "random.seed(1)", "if args.seed:\n    torch.manual_seed(1)"])
+def test_ranks_draw_rank_0s_weights(copy: str, seed: str) -> None:
+    before = script(copy=copy, seed=seed)
+    after = fixed("DF316", before)
+    assert "init_process_group('gloo')\n    draw_alike()\n" in after
+    assert found("DF316", after) == []
+
+
+def test_where_ranks_are_the_scripts_own_it_is_told() -> None:
+    text = script().replace("if 'LOCAL_RANK' in os.environ:", "if args.distributed:")
+    (finding,) = found("DF316", text)
+    assert finding.edits == ()
+
+
+RUN = """\
+import copy
+import json
+import os
+import sys
+
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(2, 1)
+teacher = copy.deepcopy(model)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in DataLoader(torch.ones(8, 2), batch_size=2, shuffle=True):
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
+with open(f"{sys.argv[1]}.{os.environ.get('RANK', 0)}", "w") as file:
+    json.dump(teacher.weight.tolist(), file)
+"""
+
+
+def test_all_ranks_have_one_teacher(forge: Forge, tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(RUN)
+    (change,) = patch(path).changes
+    first, second = written(forge, tmp_path, "alike", change.text, 2)
+    assert first == second
+    apart = change.text.replace("    draw_alike()\n", "    torch.seed()\n")
+    first, second = written(forge, tmp_path, "apart", apart, 2)
+    assert first != second
