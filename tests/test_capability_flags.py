@@ -467,3 +467,40 @@ def test_a_file_that_another_script_imports_gets_no_global_arguments(here: Path)
     text = (here / "train.py").read_text()
     assert "lr=1e-6" in text
     assert "BATCH_SIZE = args.batch_size" in text
+
+
+TRAINS = """\
+import torch
+from torch.utils.data import DataLoader
+
+model = torch.nn.Linear(2, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+
+
+def train():
+    for epoch in range(2):
+        for batch in DataLoader(torch.ones(8, 2), batch_size=64):
+            model(batch).mean().backward()
+            optimizer.step()
+
+
+train()
+"""
+
+
+def test_a_script_without_a_main_guard_gets_options_unless_it_is_imported(here: Path) -> None:
+    (here / "train.py").write_text(TRAINS)
+    assert run("patch", "--with", "flags", "--dry-run", "train.py").exit_code == 1
+    (here / "other.py").write_text("import train\n")
+    done = run("patch", "--with", "flags", "--dry-run", "train.py")
+    assert "stays as it is: the file is no program, but is imported by others" in done.output
+    (here / "other.py").unlink()
+    run("patch", "--with", "flags", "train.py")
+    assert "batch_size=args.batch_size" in (here / "train.py").read_text()
+
+
+def test_verify_refuses_a_flag_that_cannot_be_added(here: Path) -> None:
+    (here / "train.py").write_text(TRAINS + "import sys\nprint(sys.argv)\n")
+    done = run("verify", "train.py", "--with", "flags", "--", "--batch_size", "8")
+    assert done.exit_code == 2
+    assert "train.py: no --batch_size could be added: the training batch stays" in done.output

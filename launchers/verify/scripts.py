@@ -113,8 +113,23 @@ def prepare_scripts(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
     before = copy_program(script, folder / "original")
     change.write()
     _check_compiles(judged, script, patched=True)
+    _check_partial_flags(request, judged, change)
     summary = f"original: {script}; judged: a copy of it, patched for this run"
     return _with_original(before, judged, summary, patch_as_requested)
+
+
+def _check_partial_flags(request: VerifyRequest, judged: Path, change: Patch) -> None:
+    """Raise InputError for a flag that a capability was to add, and could not.
+
+    A script without a command line would not complain, and keep its constant.
+    """
+    failures = [each.because for each in change.capability_failures]
+    words = {word.partition("=")[0] for word in request.arguments} - declared_flag_names(judged)
+    for capability in all_capabilities():
+        for flag in capability.flags if capability.name in PARTIAL_CAPABILITIES else ():
+            if failures and flag.spelling in words:
+                reasons = "; ".join(failures)
+                raise InputError(f"{request.script}: no {flag.spelling} could be added: {reasons}")
 
 
 def _check_compiles(

@@ -147,7 +147,9 @@ class CommandLine:
             raise CannotError(module, node, "the script's command line takes no more options")
         if any(each.attributes("argv") for each in self.program.modules):
             raise CannotError(module, node, "the script reads sys.argv itself")
-        if not self.script.is_program:
+        own = {str(each.source.path.resolve()) for each in self.program.modules}
+        trains = self.program.is_training_program and not any(importers(self.script, own))
+        if not (self.script.is_program or trains):
             raise CannotError(module, node, "the file is no program, but is imported by others")
         for name in ("args", "parser"):
             if name in self.script.module_names:

@@ -37,6 +37,7 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
+NO_NUMBER = "there is no epoch loop to call it from"
 MAX_CALLERS = 4  # functions through which a loader is handed on
 CountingLoop = tuple[ast.For | ast.While, str]  # and the name it counts in
 
@@ -69,7 +70,7 @@ def findings(program: Program) -> Iterator[Finding]:
             is_dealt = loader is not None and bool(loader.distributed_samplers)
             is_first = loader not in beside
             if is_first and (is_dealt or loop.module.calls_to(*RANK_SAMPLERS)):
-                yield Finding(loop.module, loop.steps, "there is no epoch loop to call it from")
+                yield Finding(loop.module, loop.steps, NO_NUMBER)
             continue
         module, (epochs, number), name, use = place
         if not loader.distributed_samplers or calls_set_epoch(module, epochs.body):
@@ -78,6 +79,10 @@ def findings(program: Program) -> Iterator[Finding]:
             continue  # its name may be unbound, and its one iterator has begun
         kind = kind_of_sampler(loader)
         sampler = f"{name}.sampler" if name else sampler_by_name(module, loader, epochs)
+        is_made_inside = name.partition(".")[0] in bound_names(epochs)
+        if not number and (is_made_inside or not sampler):
+            yield Finding(loop.module, loop.steps, NO_NUMBER)
+            continue
         if not sampler:
             yield Finding(
                 module,
@@ -86,12 +91,13 @@ def findings(program: Program) -> Iterator[Finding]:
                 name_loader(loop, kind, number),
             )
             continue
-        is_made_inside = name.partition(".")[0] in bound_names(epochs)
         if is_made_inside:
             counts = [count for _, count in counting_loops(module, use)]
             number = " + ".join(dict.fromkeys(reversed(counts)))
-        code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({number})"
-        insert = Insert(use, code) if is_made_inside else Insert(epochs, code, "first")
+        next_one = number or f"{sampler}.epoch + 1"
+        code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({next_one})"
+        is_inside_epochs = is_made_inside or not number
+        insert = Insert(use, code) if is_inside_epochs else Insert(epochs, code, "first")
         yield Finding(
             module,
             epochs,
@@ -227,7 +233,8 @@ def epoch_loop(
     """The loop that counts epochs, its module, and the name that the loader has there.
 
     The loop stands around the steps, or around the only call that trains of their function, or of
-    the function around that. Last comes the statement that it holds of these.
+    the function around that. Last comes the statement that it holds of these. A loop that counts
+    in no name, ``while not done:``, has an empty one.
     """
     module, loader = loop.module, loop.loader
     if loader is None:
@@ -236,7 +243,8 @@ def epoch_loop(
     use: ast.stmt = loop.steps
     place: ast.AST = use
     for _ in range(MAX_CALLERS):
-        if (epochs := counting_loop(module, place)) is not None:
+        epochs = counting_loop(module, place) or endless_loop(module, place)
+        if epochs is not None:
             return module, epochs, name, use
         function = module.function(place)
         if function is None:
@@ -268,6 +276,16 @@ def name_at_call(module: Module, function: Function, place: CallPlace, name: str
 def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:
     """The innermost loop around ``node`` in its function that counts, and the name it counts in."""
     return next(counting_loops(module, node), None)
+
+
+def endless_loop(module: Module, node: ast.AST) -> CountingLoop | None:
+    """The innermost ``while`` around ``node`` in its function, which counts nothing."""
+    for up in module.ancestors(node):
+        if isinstance(up, Function):
+            return None
+        if isinstance(up, ast.While):
+            return up, ""
+    return None
 
 
 def counting_loops(module: Module, node: ast.AST) -> Iterator[CountingLoop]:

@@ -271,16 +271,13 @@ REPORTED: list[tuple[str, str, str]] = [
             train(model, batches)
         train(model, batches)
         """),
-    ("DF402", "steps that ranks may count apart", """
+    ("DF402", "a loader for each turn of a loop that does not count", """
         from torch.utils.data import DataLoader
         from torch.utils.data.distributed import DistributedSampler
-        loader = DataLoader(data, sampler=DistributedSampler(data))
-        while step < steps:
+        while not done():
+            loader = DataLoader(data, sampler=DistributedSampler(data))
             for batch in loader:
-                loss = model(batch)
-                loss.backward()
-                if loss.item() < 9:
-                    step += 1
+                model(batch).backward()
         """),
     ("DF402", "a loop that does not count", """
         from torch.utils.data import DataLoader
@@ -307,6 +304,23 @@ REPORTED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPAIRED: list[tuple[str, str, str, str]] = [
+    ("DF402", "steps that ranks may count apart", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        while step < steps:
+            for batch in loader:
+                loss = model(batch)
+                loss.backward()
+                if loss.item() < 9:
+                    step += 1
+        """, """
+        @@ -4,2 +4,4 @@
+         while step < steps:
+        +    if isinstance(loader.sampler, DistributedSampler):
+        +        loader.sampler.set_epoch(loader.sampler.epoch + 1)
+             for batch in loader:
+        """),
     ("DF401", "a shuffle by position", """
         import torch
         from torch.utils.data.distributed import DistributedSampler
