@@ -570,5 +570,5 @@ def test_a_script_without_a_seed_is_compared_with_the_same_start(
     verdict = verify(request, start=forge.trace)
     row = verdict.row("C3")
     assert row.status == "holds", row.evidence
-    note = "the script sets no seed: the runs in groups began with seed 0"
+    note = "the script sets no seed: in groups it began with that of the rank"
     assert (note in verdict.notes) is not seeds

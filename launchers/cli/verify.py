@@ -110,8 +110,8 @@ _AT_LEAST_1 = click.IntRange(min=1)
 @click.option(
     "--seed",
     type=int,
-    help="Seed the random generators first, for a script that does not (default: 0 where "
-    "it seeds nothing, and with --exact).",
+    help="Seed the random generators first, for a script that does not (default: the rank "
+    "where it seeds nothing, and 0 with --exact).",
 )
 @click.option("--keep-dropout", is_flag=True, help="Leave dropout on in the process groups.")
 @click.option(

@@ -56,6 +56,11 @@ def parser() -> argparse.ArgumentParser:
     add("--double", action="store_true", help="fp32 is fp64")
     add("--threads", type=_positive, metavar="N", help="threads of BLAS and torch")
     add("--seed", type=int, metavar="N", help="seed random, numpy and torch before the script does")
+    add(
+        "--seed-apart",
+        action="store_true",
+        help="add the rank to N, as without a seed ranks differ",
+    )
     add("--max-steps", type=_positive, metavar="N", help="no training after N optimizer steps")
     add("--max-epochs", type=_positive, metavar="K", help="no training after K passes")
     add("--max-eval-batches", type=_positive, metavar="M", help="M batches of each evaluation")
@@ -128,7 +133,8 @@ class TracedProcess:
         if options.threads is not None:
             determinism.set_threads(options.threads, after_import)
         if options.seed is not None:
-            determinism.set_seed(options.seed, after_import)
+            rank = int(os.environ.get("RANK", "0")) if options.seed_apart else 0
+            determinism.set_seed(options.seed + rank, after_import)
         if options.double:
             after_import.call("torch", compute_in_double)
         if options.no_dropout:

@@ -51,7 +51,9 @@ class VerifyRunner:
 
     ``folder`` contains all runs, which ``isolation`` keeps from the user's files.
     ``determinism_options`` are the tracer's options that make runs comparable. ``python`` runs the
-    ranks, by default ours. ``notes`` collects sentences about the runs for the report.
+    ranks, by default ours. ``seeds_apart``: ranks begin with ``seed`` and their rank, as those of a
+    script that seeds nothing draw other numbers than rank 0. ``notes`` collects sentences about the
+    runs for the report.
     """
 
     folder: Path
@@ -69,6 +71,7 @@ class VerifyRunner:
     say: Say
     start: StartRun
     python: Interpreter | None = None
+    seeds_apart: bool = False
     notes: list[str] = field(factory=list)
 
     def run(self, spec: RunSpec) -> RunTrace:
@@ -219,6 +222,8 @@ class VerifyRunner:
     def group_options(self, shim: bool) -> tuple[str, ...]:
         """The tracer's options for runs in process groups."""
         seed = ["--seed", str(self.seed)] if self.seed is not None else []
+        if self.seeds_apart:
+            seed.append("--seed-apart")
         return (
             *self.determinism_options,
             "--keep-parameters",

@@ -178,9 +178,11 @@ def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:
             "nothing to judge: the script fails in one process, patched as well "
             f"({alone.failure_reason}); original: {no_original}"
         )
-    if runner.seed is None and alone.ended_well and not _seeds_torch(alone):
-        runner.notes.append("the script sets no seed: the runs in groups began with seed 0")
-        runner = attrs.evolve(runner, seed=0)
+    unseeded = _without_seed(alone)
+    if runner.seed is None and alone.ended_well and unseeded:
+        what = "no seed" if "torch" in unseeded else f"no seed of {' and '.join(unseeded)}"
+        runner.notes.append(f"the script sets {what}: in groups it began with that of the rank")
+        runner = attrs.evolve(runner, seed=0, seeds_apart=True)
     untouched = None
     if runner.exact:
         if original is None or runner.scripts.original is None:
@@ -213,9 +215,10 @@ def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:
     return attrs.evolve(evidence, double_runs=double_runs(runner, evidence, shims))
 
 
-def _seeds_torch(run: RunTrace) -> bool:
-    """Whether a script seeds torch, without which no two of its runs can be compared."""
-    return any(event.generator == "torch" for event in run.ranks[0].events_of(Seed))
+def _without_seed(run: RunTrace) -> list[str]:
+    """The libraries whose random numbers a script does not seed; runs that draw them differ."""
+    seeded = {event.generator for event in run.ranks[0].events_of(Seed)}
+    return [each for each in ("torch", "numpy", "random") if each not in seeded]
 
 
 def _run_groups(

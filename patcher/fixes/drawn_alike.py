@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from ..analysis.batches.random_draws import ALIKE
+from ..analysis.training.frameworks import RANK_SAMPLERS
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Insert
 from ..source.module import Module
@@ -17,10 +18,16 @@ def draw_alike(module: Module, group: ast.Call) -> tuple[Edit, ...]:
     return (Insert(module.statement(group), f"{ALIKE}()", "after"), Define(ALIKE))
 
 
-def lone_group_of_ours(program: Program) -> tuple[Module, ast.Call] | None:
-    """The one process group of a script that knew of no ranks; None for others."""
+def lone_group(program: Program) -> tuple[Module, ast.Call] | None:
+    """The one process group of a script whose ranks have to draw one data set; None for others.
+
+    So it is where the script knew of no ranks, and where its own samplers deal among them.
+    """
     groups = program.calls_to("init_process_group")
-    return groups[0] if len(groups) == 1 and knew_no_ranks(program) else None
+    if len(groups) != 1:
+        return None
+    is_meant = knew_no_ranks(program) or bool(program.calls_to(*RANK_SAMPLERS))
+    return groups[0] if is_meant else None
 
 
 def is_above(module: Module, group: ast.Call, drawing: Module, draw: ast.Call) -> bool:

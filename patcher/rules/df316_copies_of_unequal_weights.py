@@ -7,8 +7,8 @@ At run time  The wrapper gives all ranks the model of rank 0, and each keeps a c
              rank to rank until it has forgotten how it began. Nothing warns.
 Example      teacher = copy.deepcopy(student); student = DistributedDataParallel(student)
 Fix          Ranks take rank 0's random numbers as soon as there is a group (draw_alike).
-Fix safety   Safe: one process draws as it did. Only reported in a script that had ranks, and where
-             the copy is made above the process group.
+Fix safety   Safe: one process draws as it did. Only reported where the copy is made above the
+             process group, and in a script that had ranks, unless its samplers deal among them.
 Source       torch.nn.parallel.DistributedDataParallel (broadcasts what it wraps, and nothing else)
 """
 
@@ -19,7 +19,7 @@ from ..analysis.batches.global_seeds import has_seed
 from ..analysis.models.model_copies import copies_of_models
 from ..analysis.training.program import Program, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
-from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group_of_ours
+from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group
 from ..source.module import Module
 from ..source.tree import precedes
 
@@ -39,7 +39,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if copy is None:
         return
     module, call = copy
-    group = lone_group_of_ours(program)
+    group = lone_group(program)
     can_be = group is not None and not is_above(*group, module, call)
     edits = draw_alike(*group) if group is not None and can_be else ()
     because = f"{module.text(call.func)}() copies what each rank drew: nothing seeds torch"

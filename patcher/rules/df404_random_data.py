@@ -7,8 +7,9 @@ At run time  Right only while every rank draws the same: the ranks' shares, and 
              examples are missing or double, and predictions belong to other examples.
 Example      data = random.sample(data, int(len(data) * 0.1))
 Fix          Draw under the same seed on all ranks; let seeds differ only after data is made, if at
-             all. Where a script that knew of no ranks seeds nothing, they take rank 0's random
-             numbers as soon as there is a group (draw_alike), unless steps draw their batches.
+             all. Where a script seeds nothing, and knew of no ranks or deals by a sampler, they
+             take rank 0's random numbers as soon as there is a group (draw_alike), unless steps
+             draw their batches.
 Fix safety   Safe where nothing is seeded: a lone process draws as it did. Report only elsewhere:
              the script does not show what its draws and seeds are meant to achieve.
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
@@ -21,7 +22,7 @@ from ..analysis.language.call_graph import reachable_functions
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
-from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group_of_ours
+from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group
 from ..fixes.drawn_apart import may_draw_apart
 from ..source.module import Module
 from ..source.tree import (
@@ -59,7 +60,7 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     seeds = list(rank_dependent_seeds(program))
     unseeded = [draw for draw in draws if not seeds and not is_seeded(program, *draw)]
-    group = lone_group_of_ours(program) if unseeded and not draws_batches(program) else None
+    group = lone_group(program) if unseeded and not draws_batches(program) else None
     if group is not None:
         where, made = group
         if are_alike(where, made):
@@ -93,8 +94,11 @@ def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
     own = {"random": "random.seed", "numpy.random": "numpy.random.seed"}
     seed = own.get(library, "torch.manual_seed")
     return any(
-        where.dotted(call.func) in (seed, "torch.random.manual_seed")
-        or where.last_name(call.func) not in ("seed", "manual_seed")
+        program.is_live(where, call)
+        and (
+            where.dotted(call.func) in (seed, "torch.random.manual_seed")
+            or where.last_name(call.func) not in ("seed", "manual_seed")
+        )
         for where, call in program.calls_to(*SEED_FUNCTIONS, "enable_full_determinism")
     )
 
