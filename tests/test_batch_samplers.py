@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from cases import found, written
+from cases import fixed, found, written
 from ddpfix.patcher.api import patch
 from ddpfix.patcher.editing.helpers import helper_code
 from ddpfix.patcher.findings import Severity
@@ -222,3 +222,23 @@ def test_only_told_of(kind: str, parts: dict[str, str]) -> None:
     text = own(kind, **parts).replace("import torch\n", group, 1)
     (finding,) = found("DF401", text)
     assert finding.edits == ()
+
+
+ANEW = """\
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+def fit(data, size):
+    for batch in DataLoader(data, size, sampler=None if alone else DistributedSampler(data)):
+        model(batch).backward()
+        optimizer.step()
+fit(labelled, 8)
+"""
+
+
+def test_rank_0_draws_for_a_loader_that_each_call_makes() -> None:
+    text = ANEW + "for turn in range(9):\n    fit(chosen(), 8)\n"
+    assert "else DealtBatches(torch.utils.data.RandomSampler(data), size)):" in fixed("DF402", text)
+
+
+def test_one_pass_needs_no_number() -> None:
+    assert found("DF402", ANEW) == []

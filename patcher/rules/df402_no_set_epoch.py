@@ -19,7 +19,7 @@ from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import Loader, trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, calls_around
-from ..editing.edits import Edit, Import, Insert, Rewrite
+from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import (
@@ -30,6 +30,7 @@ from ..source.tree import (
     is_inside,
     is_within,
     mentions,
+    only_argument,
     parameters,
     precedes,
     within,
@@ -69,8 +70,9 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue  # of this loader, as far as can be told
             is_dealt = loader is not None and bool(loader.distributed_samplers)
             is_first = loader not in beside
-            if is_first and (is_dealt or loop.module.calls_to(*RANK_SAMPLERS)):
-                yield Finding(loop.module, loop.steps, NO_NUMBER)
+            is_dealt = is_dealt or bool(loop.module.calls_to(*RANK_SAMPLERS))
+            if is_first and is_dealt and not goes_over_once(program, loop):
+                yield Finding(loop.module, loop.steps, NO_NUMBER, drawn_anew(loop))
             continue
         module, (epochs, number), name, use = place
         if not loader.distributed_samplers or calls_set_epoch(module, epochs.body):
@@ -104,6 +106,41 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
             (insert, *import_of(module, kind)),
         )
+
+
+def goes_over_once(program: Program, loop: TrainLoop) -> bool:
+    """Whether a program trains on the batches of a loop once, as far as its calls tell."""
+    module: Module = loop.module
+    node: ast.AST = loop.steps
+    for _ in range(MAX_CALLERS):
+        function = module.function(node)
+        around = (up for up in module.ancestors(node) if isinstance(up, ast.For | ast.While))
+        if any(module.function(up) is function for up in around):
+            return False
+        calls = program.callers(function) if function is not None else []
+        if function is None or len(calls) != 1:
+            return function is None
+        ((module, node),) = calls
+    return False
+
+
+def drawn_anew(loop: TrainLoop) -> tuple[Edit, ...]:
+    """Edits by which rank 0 draws the order where a function makes a loader in each call.
+
+    As rank 0 draws on from call to call, no number is needed.
+    """
+    module, loader = loop.module, loop.loader
+    if loader is None or len(loader.distributed_samplers) != 1 or loader.batch_size is None:
+        return ()
+    (sampler,) = loader.distributed_samplers
+    is_made_here = loader.module is module and module.function(loader.call) is not None
+    is_made_here &= module.function(loader.call) is module.function(loop.steps)
+    data = only_argument(sampler, "dataset")
+    if not is_made_here or data is None or module.last_name(sampler.func) != "DistributedSampler":
+        return ()
+    drawn = f"torch.utils.data.RandomSampler({module.text(data)})"
+    dealt = f"{DEALT_BATCHES}({drawn}, {module.text(loader.batch_size)})"
+    return (Rewrite(sampler, dealt), Define(DEALT_BATCHES), Import("torch"))
 
 
 def sampler_by_name(module: Module, loader: Loader, epochs: ast.stmt) -> str:

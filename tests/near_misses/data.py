@@ -257,8 +257,9 @@ REPORTED: list[tuple[str, str, str]] = [
     ("DF402", "a loader of ranks, and no epochs", """
         from torch.utils.data import DataLoader
         from torch.utils.data.distributed import DistributedSampler as Deal
-        for batch in DataLoader(data, sampler=Deal(data)):
-            model(batch).backward()
+        def train(data):
+            for batch in DataLoader(data, sampler=Deal(data)):
+                model(batch).backward()
         """),
     ("DF402", "two callers, of which neither alone counts", """
         from torch.utils.data import DataLoader
