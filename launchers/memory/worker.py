@@ -29,8 +29,6 @@ def main() -> None:
     """Answer every step of a list with its curve, or with why there is none."""
     warnings.simplefilter("ignore")
     gc.disable()  # it would only slow down the imports
-    # Transformers would import it for losses that are not used here.
-    sys.modules["scipy"] = None  # type: ignore[assignment]
     from .curves import batches_to_trace
 
     gc.freeze()
