@@ -199,6 +199,12 @@ def test_a_function_asks_the_wrapper_for_what_its_caller_has_given_it() -> None:
         assert len(found("DF305", text)) == told
 
 
+def test_ranks_have_torchs_wrapper_where_a_lone_process_has_one_that_hands_all_on() -> None:
+    own = "    if args.n_gpu:\n        model = mine.DataParallel(model)\n    if args"
+    text = training("print(model.head)").replace("    if args", own, 1)
+    assert "print(getattr(model, 'module', model).head)" in fixed("DF305", text)
+
+
 WRITE = "\ndef write(model, x):\n    {first}\n    return model.generate(x)\n"
 CARDS = "\n    elif cards > 1:\n        model = torch.nn.DataParallel(model)\n    for"
 

@@ -379,11 +379,12 @@ def wraps_lone_process(module: Module, wrap: ast.stmt) -> bool:
 def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:
     """Names of wrapped models in ``model.attribute``, behind the wrap and under no test for it.
 
-    Each with the statement that wraps it.
+    Each with the statement that wraps it: torch's own, where a class of the program may do so too.
     """
     seen: set[ast.Name] = set()
     wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
-    for scope, name, wrap in wrapper_names(module):
+    wraps = sorted(wrapper_names(module), key=lambda each: not is_torch_wrap(module, each[2]))
+    for scope, name, wrap in wraps:
         body = module.tree.body if scope is None else scope.body
         rebindings = [
             store
