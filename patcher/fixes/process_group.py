@@ -239,7 +239,7 @@ def evaluation_share(
     loader, module = evaluation.loader, evaluation.loader.module
     if loader.dataset is None or loader.batch_size is None:
         return None
-    if loader.others:
+    if any(each.call is not loader.call for each in loader.others):
         return None  # a share of one, and all of another that a test picks
     if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None

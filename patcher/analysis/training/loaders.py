@@ -123,10 +123,10 @@ def of_any_branch(found: Iterable[Loader | None]) -> Loader | None:
 
     What is told of it holds for all: the batch size is unknown where they differ.
     """
-    loaders: dict[ast.Call, Loader] = {}
+    loaders: dict[tuple[ast.Call, tuple[CallPlace, ...]], Loader] = {}
     for loader in found:
         for each in () if loader is None else (loader, *loader.others):
-            loaders.setdefault(each.call, each)
+            loaders.setdefault((each.call, each.made_by), each)
     if not loaders:
         return None
     first, *others = loaders.values()
