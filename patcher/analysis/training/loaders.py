@@ -415,16 +415,8 @@ def returned_values(
     graph: CallGraph, module: Module, call: ast.Call, kind: type[Result]
 ) -> list[tuple[Module, ast.expr]]:
     """What the program's function returns, or yields, to a call; with that function's module."""
-    found: list[tuple[Module, Function]] = []
-    if isinstance(call.func, ast.Name):
-        name = call.func.id
-        for where in graph.modules:
-            function = where.functions.get(name)
-            if function is not None and (where is module or name in module.aliases):
-                found.append((where, function))
-                break
-    elif isinstance(call.func, ast.Attribute):
-        found = graph.callees(module, call)[:1]
+    is_named = isinstance(call.func, ast.Name | ast.Attribute)
+    found = graph.callees(module, call)[:1] if is_named else []
     return [
         (where, each.value)
         for where, function in found
