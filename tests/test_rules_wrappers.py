@@ -107,6 +107,13 @@ FIX = [
         "getattr(model, 'module', model).report(path)"),
     ("a checkpoint made of the module", "model.load_state_dict(torch.load(path))",
         "getattr(model, 'module', model).load_state_dict(torch.load(path))"),
+    ("a checkpoint made of the module where there is one",
+        "model.load_state_dict(torch.load(path))\n    try:\n"
+        "        kept = model.module.state_dict()"
+        "\n    except AttributeError:\n        kept = model.state_dict()",
+        "getattr(model, 'module', model).load_state_dict(torch.load(path))\n    try:\n"
+        "        kept = model.module.state_dict()"
+        "\n    except AttributeError:\n        kept = model.state_dict()"),
 ]  # fmt: skip
 
 

@@ -51,6 +51,7 @@ from ..source.tree import (
     parameters,
     precedes,
     same_code,
+    within,
 )
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
@@ -403,12 +404,25 @@ def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:
 
 
 def is_tested(module: Module, use: ast.Attribute, wrap: ast.stmt | None = None) -> bool:
-    """Whether a test around ``use`` looks at the wrapper."""
+    """Whether a test around ``use`` looks at the wrapper, or an ``except`` of where it fails."""
     is_lone = wrap is not None and wraps_cards_alone(module, wrap)
-    return any(
+    return is_instead_of_module(module, use) or any(
         isinstance(up, (ast.If, ast.IfExp))
         and tests_for_wrapper(module, up.test)
         and (is_lone or not is_passed_by_ranks(module, up, use))
+        for up in module.ancestors(use)
+    )
+
+
+def is_instead_of_module(module: Module, use: ast.Attribute) -> bool:
+    """``model.state_dict()`` behind ``except``, where ``model.module.state_dict()`` has failed."""
+    return any(
+        isinstance(up, ast.ExceptHandler)
+        and isinstance(tried := module.parents[up], ast.Try)
+        and any(
+            each.attr == "module" and same_code(each.value, use.value)
+            for each in within(tried.body, ast.Attribute)
+        )
         for up in module.ancestors(use)
     )
 
