@@ -24,7 +24,7 @@ ABOUT_TRAINING = (
     r"backward\(|distributed|DataLoader\(|DataParallel|\brank\b|_rank\b|_RANK\b|WORLD_SIZE|is_main"
     r"|is_master|torch\.save|save_pretrained|ArgumentParser|barrier\(|Sampler\("
     r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
-    r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|savefig|to_csv|np\.save|makedirs|rmtree"
+    r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|FileWriter|savefig|to_csv|np\.save|makedirs|rmtree"
     r"|wandb\.init|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
     r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
     r"|def forward\("  # which may sum a loss over the batch
