@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.names import answered_once
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
@@ -218,7 +219,7 @@ def exits_above(module: Module, function: Function | None, stmt: ast.stmt) -> bo
     return any(
         position(leaving) < position(stmt)
         and any(
-            isinstance(up, ast.If) and everywhere(up.test, ast.Call)
+            isinstance(up, ast.If) and may_differ_by_rank(module, up.test)
             for up in module.ancestors(leaving)
         )
         for leaving in within(body, ast.Return)
@@ -232,7 +233,7 @@ def is_met(module: Module, stmt: ast.stmt) -> bool:
             return not up.name.startswith(PER_EXAMPLE)
         if isinstance(up, ast.Try | ast.While | ast.Lambda):
             return False
-        if isinstance(up, ast.If) and everywhere(up.test, ast.Call):
+        if isinstance(up, ast.If) and may_differ_by_rank(module, up.test):
             return False
         if isinstance(up, ast.For) and not is_same_on_all_ranks(module, up.iter):
             return False
