@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.unused_parameters import all_get_gradients
 from ..analysis.settings.parsed_arguments import parameter_with_arguments
 from ..analysis.training.evaluations import Evaluation
@@ -179,6 +180,9 @@ def ddp_options(program: Program, card: str, model: str) -> str:
     option = unused_parameters_option(program)
     if option == "find_unused_parameters" and all_get_gradients(program, model):
         return devices
+    if option == "static_graph" and norms_by_batch(program):
+        # The second forward pass would put averages in place that the backward of the first needs.
+        option = f"broadcast_buffers=False, {option}"
     return f"{devices}, {option}=True"
 
 
