@@ -12,7 +12,7 @@ from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_re
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, everywhere, is_inside, position, within
+from ..source.tree import FUNCTIONS, Function, argument, everywhere, is_inside, position, within
 from .written_by_one import is_same_on_all_ranks
 
 # Functions and methods that fetch files from elsewhere or unpack them.
@@ -65,7 +65,7 @@ def branch_if_missing(module: Module, test: ast.If) -> list[ast.stmt] | None:
 
 
 def fetches(program: Program, module: Module, call: ast.Call, depth: int) -> bool:
-    """Whether a call fetches or unpacks files, itself or in a function of the program."""
+    """Whether a call fetches, unpacks or fills files, itself or in a function of the program."""
     last = module.last_name(call.func)
     own = program.callees(module, call)
     if own:
@@ -74,6 +74,9 @@ def fetches(program: Program, module: Module, call: ast.Call, depth: int) -> boo
         return True
     if module.dotted(call.func) == "requests.get":
         return True
+    if module.dotted(call.func) == "h5py.File":  # which is filled before it can be read
+        mode = argument(call, 1, "mode")
+        return isinstance(mode, ast.Constant) and str(mode.value).startswith(("w", "x"))
     return last in SHELLS and any(
         isinstance(part.value, str) and any(tool in part.value for tool in TOOLS)
         for part in everywhere(call, ast.Constant)
