@@ -21,6 +21,11 @@ FOUND = [
         for step, batch in enumerate(tqdm(loader), 1):
             model(batch).backward()
         """),
+    ("a bar in a with, under another name", """
+        with tqdm(DataLoader(mine), unit="batch") as bar:
+            for step, batch in enumerate(bar):
+                model(batch).backward()
+        """),
     ("the first of a list that is one", """
         loaders = [None, DataLoader(mine), DataLoader(other)]
         for loader in loaders:

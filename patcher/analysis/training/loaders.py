@@ -464,6 +464,8 @@ def _trace_store(graph: CallGraph, module: Module, store: ast.Name, depth: int) 
             return _trace_unpacked(graph, module, holder.value, index or 0, depth + 1)
         case ast.For():
             return _trace_element(graph, module, holder.iter, index, depth + 1)
+        case ast.withitem(context_expr=ast.Call() as bar) if module.last_name(bar.func) in AROUND:
+            return trace_loader(graph, module, bar, depth + 1)
     return None
 
 
