@@ -7,9 +7,9 @@ At run time  Right only while every rank draws the same: the ranks' shares, and 
              examples are missing or double, and predictions belong to other examples.
 Example      data = random.sample(data, int(len(data) * 0.1))
 Fix          Draw under the same seed on all ranks; let seeds differ only after data is made, if at
-             all. Where a script seeds nothing, or by what it draws, and knew of no ranks or deals by
-             a sampler, they take rank 0's random numbers as soon as there is a group (draw_alike),
-             unless steps draw their batches.
+             all. Where a script seeds nothing, or by what it draws, and knew of no ranks or deals
+             by a sampler, they take rank 0's random numbers as soon as there is a group
+             (draw_alike), unless steps draw their batches.
 Fix safety   Safe where nothing is seeded: a lone process draws as it did. Report only elsewhere:
              the script does not show what its draws and seeds are meant to achieve.
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
