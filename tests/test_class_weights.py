@@ -98,7 +98,7 @@ HINT = ": weigh ranks by their sum, as `ddpfix explain DF310` says"
 SURE = "it divides by the class weights ({}) of a rank's own targets" + HINT
 MAYBE = SURE.replace(HINT, ", unless they are None" + HINT)
 UNNAMED = SURE.replace(" ({})", "")
-NOTES = [
+NOTES: list[tuple[str, str, str]] = [
     ("a loss that is passed to the step", script(), SURE.format("w")),
     ("by place, on a card",
         script(made="criterion = nn.CrossEntropyLoss(w.cuda()).to(device)"), UNNAMED),
@@ -137,6 +137,19 @@ NOTES = [
         "    weights = None\ncriterion = nn.CrossEntropyLoss(weights)"), MAYBE.format("weights")),
     ("a choice of losses", script(made="criterion = nn.CrossEntropyLoss(w) if args.weigh"
         " else nn.CrossEntropyLoss()"), SURE.format("w")),
+]  # fmt: skip
+
+
+OTHERS = ": weigh ranks by their number, as `ddpfix explain DF310` says"
+PADDED = "criterion = nn.CrossEntropyLoss(ignore_index=args.pad)"
+NOTES += [
+    ("targets that are left out elsewhere", script(made=PADDED),
+        "the mean leaves out targets that are args.pad" + OTHERS),
+    ("by the method itself", script(made=PADDED, loss="loss = criterion.forward(outputs, labels)"),
+        "the mean leaves out targets that are args.pad" + OTHERS),
+    ("a mask that is passed", inline("masked(outputs, labels, labels)").replace("def make(",
+        "def masked(x, y, mask):\n    x = (x - y) * mask\n    return x.sum() / torch.sum(mask)\n\n"
+        "def make("), "the mean is over what mask leaves in" + OTHERS),
 ]  # fmt: skip
 
 

@@ -144,3 +144,42 @@ def test_the_path_that_an_object_keeps_is_that_of_the_call_that_made_it(
     text = KEEPS_PATH.format(saved=saved, made=made, loaded=loaded)
     told = [each for each in found("DF604", text) if "still be writing" in each.because]
     assert bool(told) is is_early
+
+
+NAMED = """
+import os, time, torch
+from datetime import datetime
+
+def main(args, model):
+    torch.distributed.init_process_group("gloo")
+    folder = {folder}
+    train(model)
+    if torch.distributed.get_rank() == 0:
+        torch.save(model.state_dict(), os.path.join(folder, "best.pt"))
+    torch.distributed.barrier()
+    {load}
+
+def again(model, place):
+    model.load_state_dict(torch.load(place + "/best.pt", map_location="cpu"))
+
+main(args, model)
+"""
+LOAD = 'model.load_state_dict(torch.load(os.path.join(folder, "best.pt"), map_location="cpu"))'
+
+
+@pytest.mark.parametrize(
+    ("folder", "load", "is_told"),
+    [
+        ("time.strftime('%H%M%S')", LOAD, True),
+        ("f'runs/{datetime.now():%H%M%S}'", LOAD, True),
+        ("os.path.join('runs', str(int(time.time())))", "again(model, folder)", True),
+        ("args.folder", LOAD, False),
+        ("agreed(args)", LOAD, False),
+        ("time.strftime('%H%M%S')", f"if torch.distributed.get_rank() == 0: {LOAD}", False),
+    ],
+)
+def test_a_file_of_this_second_is_another_one_on_each_rank(
+    folder: str, load: str, is_told: bool
+) -> None:
+    told = [each.because for each in found("DF604", NAMED.format(folder=folder, load=load))]
+    assert any("is in its name" in each for each in told) is is_told

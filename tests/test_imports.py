@@ -248,3 +248,20 @@ def test_a_function_of_a_library_is_none_of_the_program_s_of_its_name(tmp_path: 
     program = read_program(str(tmp_path / "run.py"))
     (function,) = [f for module in program.modules for f in module.all_functions]
     assert [call.lineno for _, call in program.callers(function)] == [6]
+
+
+@pytest.mark.parametrize(
+    ("last", "unread"),
+    [
+        ("Solver(model, optimizer).train()", ["solver"]),
+        ("model(batch).sum().backward()", []),
+        ("pass", []),
+    ],
+)
+def test_what_trains_a_model_that_nothing_else_trains_is_not_read(
+    tmp_path: Path, last: str, unread: list[str]
+) -> None:
+    script = tmp_path / "train.py"
+    made = "optimizer = torch.optim.SGD(model.parameters())" if last != "pass" else "pass"
+    script.write_text(f"import torch\nfrom solver import Solver\n{made}\n{last}\n")
+    assert [name for _, _, name in read_program(str(script)).unread] == unread

@@ -74,6 +74,22 @@ FIX: dict[str, tuple[Case, Case]] = {
             "make(y)",
         ),
     ),
+    "what it is for chooses whether it shuffles": (
+        (
+            "def make(data, split):\n    return DataLoader(data, batch_size=8,"
+            " shuffle=True if split == 'train' else False)",
+            'make(x, "train")',
+            'make(y, "valid")',
+        ),
+        (
+            "def make(data, split):\n    return DataLoader(data, batch_size=8,"
+            f" shuffle=(True if split == 'train' else False) and {ALONE},"
+            f" sampler=None if ({ALONE} or split != 'train') else"
+            " DistributedSampler(data, shuffle=(True if split == 'train' else False)))",
+            'make(x, "train")',
+            'make(y, "valid")',
+        ),
+    ),
     "nothing tells them apart": (
         (
             "def make(data):\n    return DataLoader(data, batch_size=8, shuffle=True)",
@@ -158,6 +174,14 @@ def test_the_loader_that_trains_is_dealt_alone(before: Case, after: Case) -> Non
     assert text == right
     assert not found("DF401", text)
     assert not found("DF503", text)
+
+
+def test_one_evaluation_that_gets_several_loaders_goes_through_each_in_order() -> None:
+    made = "def make(data, split):\n    shuffles = split != 'test'\n"
+    made += "    return DataLoader(data, batch_size=8, shuffle=shuffles)"
+    script = SCRIPT.format(made=made, train="make(x, 'train')", valid="make(y, 'valid')")
+    script += "        print(evaluate(model, make(y, 'test')))\n"
+    assert f"shuffle=shuffles and {ALONE}, sampler" in fixed("DF401", script)
 
 
 SAMPLED = """\

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 from cases import module
 from ddpfix.patcher.analysis.training.program import Program
+from ddpfix.patcher.api import read_program
 
 FOUND = [
     ("a name", """
@@ -18,6 +20,11 @@ FOUND = [
         loader = DataLoader(mine)
         for step, batch in enumerate(tqdm(loader), 1):
             model(batch).backward()
+        """),
+    ("a bar in a with, under another name", """
+        with tqdm(DataLoader(mine), unit="batch") as bar:
+            for step, batch in enumerate(bar):
+                model(batch).backward()
         """),
     ("the first of a list that is one", """
         loaders = [None, DataLoader(mine), DataLoader(other)]
@@ -146,6 +153,18 @@ def dealt_from(text: str) -> str | None:
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in FOUND])
 def test_the_loader_of_a_training_loop_is_followed_to_where_it_is_made(text: str) -> None:
     assert dealt_from(text) == "mine"
+
+
+@pytest.mark.parametrize("names", ["*", "make", "make as get"])
+def test_what_makes_the_loader_comes_from_another_module(tmp_path: Path, names: str) -> None:
+    made = "from torch.utils.data import DataLoader\ndef make():\n    return DataLoader(mine)\n"
+    (tmp_path / "data.py").write_text(made)
+    script = tmp_path / "train.py"
+    call = "get" if "get" in names else "make"
+    lines = f"for batch in {call}():\n    model(batch).backward()\n"
+    script.write_text(f"import torch\nfrom data import {names}\n{lines}")
+    (loop,) = read_program(str(script)).train_loops
+    assert loop.loader is not None
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in UNKNOWN])

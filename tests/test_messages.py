@@ -14,6 +14,7 @@ from ddpfix.patcher.engine import disk_lines
 from ddpfix.patcher.engine.diffs import unified_diff
 from ddpfix.patcher.frontend.remedies import remedies
 from ddpfix.patcher.rules import Rule
+from ddpfix.record import replace
 from spelling_cases import fixture_scripts
 
 
@@ -22,6 +23,15 @@ def test_lines_of_an_edited_text_are_those_on_the_disk() -> None:
     new = module("new\na\nb2\nb3\nc\nd\n")
     lines = [disk_lines.line_on_disk(old, new, number) for number in range(1, 7)]
     assert lines == [1, 1, 2, 2, 3, 4]
+
+
+def test_a_reason_that_was_given_before_names_lines_of_the_disk_already(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("import torch\n\ntorch.save({}, 'x')\n")
+    program, edited = read_program(str(path)), module("import os\n" * 9 + path.read_text())
+    edited.source = replace(edited.source, name=program.script.source.name)
+    text = f"line 12 saves{disk_lines.NOT_SHARED}line 3 saves"
+    assert disk_lines.text_on_disk(program, edited, text) == text.replace("12", "3")
 
 
 def test_a_refusal_names_a_line_of_the_file_with_its_text(tmp_path: Path) -> None:

@@ -144,6 +144,14 @@ def convert(args, path):
     with open(path, "wb") as file:
         pickle.dump(made, file)
 """),
+    ("a checkpoint in a file that is open, by a name that another had", """
+import pickle, torch
+def convert(args, model):
+    with open(args.words, "rb") as f:
+        made = pickle.load(f)
+    with open(args.output, "wb") as f:
+        torch.save(model(made), f)
+"""),
     ("each rank has its own", cache(DUMP).replace("(path", "(f'{path}_{args.local_rank}'")
         .replace("open(path", "open(f'{path}_{args.local_rank}'")),
     ("each rank has its own, by a name", """

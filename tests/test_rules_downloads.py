@@ -63,6 +63,7 @@ def test_a_data_set_that_is_looked_up_by_name_is_one_too(name: str) -> None:
 
 
 GRAPHS = """\
+from ogb.graphproppred import Evaluator, PygGraphPropPredDataset
 from torch_geometric.data import InMemoryDataset
 from torch_geometric.datasets import Planetoid
 from torch_geometric.loader import DataLoader
@@ -93,6 +94,8 @@ class Own:
         ("Few('data')", True),
         ("Own('data')", False),
         ("DataLoader(data)", False),
+        ("PygGraphPropPredDataset('molhiv')", True),
+        ("Evaluator('molhiv')", False),
     ],
 )
 def test_a_data_set_of_graphs_is_prepared_by_rank_0_first(made: str, is_one: bool) -> None:
@@ -110,6 +113,11 @@ PICKED = "if small:\n    kind = datasets.MNIST\nelse:\n    kind = {other}\n"
 def test_a_data_set_that_a_test_picks_is_one_too(other: str, is_one: bool) -> None:
     text = GROUP + PICKED.format(other=other) + MADE.replace("datasets.MNIST", "kind")
     assert ("first_on_main(lambda: kind('data'" in fixed("DF608", text)) is is_one
+
+
+def test_a_test_of_what_all_ranks_are_told_lets_them_meet() -> None:
+    text = f"{GROUP}if args.data.startswith('mnist'):\n    {MADE}"
+    assert "    train_set = first_on_main(lambda: datasets.MNIST(" in fixed("DF608", text)
 
 
 @pytest.mark.parametrize("gate", ["if not os.path.exists('data'):", "if missing('data'):"])

@@ -11,6 +11,7 @@ from ddpfix.patcher.engine.patch import patch
 
 GROUP = """\
 import os
+import h5py
 import tarfile
 import urllib.request
 import torch
@@ -20,6 +21,11 @@ FETCH = """\
 if not os.path.exists('data'):
     urllib.request.urlretrieve(url, 'data.tgz')
     tarfile.open('data.tgz').extractall()
+"""
+FILL = """\
+if not os.path.exists('rows.h5'):
+    with h5py.File('rows.h5', 'w') as rows:
+        fill(rows)
 """
 FUNCTION = "def fetch(path):\n" + textwrap.indent(FETCH, "    ") + "    return path\n"
 EARLY = """\
@@ -50,11 +56,12 @@ GO_ON = """\
     ("text", "stmt", "margin"),
     [
         (FETCH, "if not os.path.exists('data'):", ""),
+        (FILL, "if not os.path.exists('rows.h5'):", ""),
         (f"{FUNCTION}data = fetch('data')\n", "if not os.path.exists('data'):", "    "),
         (f"{EARLY}data = fetch('data')\n", "data = fetch('data')", ""),
         (f"{EARLY}def load():\n    return fetch('data')\nload()\n", "return fetch('data')", ""),
     ],
-    ids=["inline", "in a function", "early return", "returned"],
+    ids=["inline", "filled from others", "in a function", "early return", "returned"],
 )
 def test_rank_0_looks_for_it_first(text: str, stmt: str, margin: str) -> None:
     new = fixed("DF608", GROUP + text)
@@ -102,9 +109,10 @@ def test_where_ranks_may_not_meet_it_is_reported_only(text: str) -> None:
         GROUP.replace("torch.distributed.init_process_group('gloo')\n", "") + FETCH,
         GROUP + "if torch.distributed.get_rank() == 0:\n" + textwrap.indent(FETCH, "    "),
         GROUP + FUNCTION,
+        GROUP + FILL.replace("'w'", "'r'"),
         GROUP + "if not os.path.exists('data'):\n    os.makedirs('data', exist_ok=True)\n",
     ],
-    ids=["no group", "rank 0 alone", "never called", "a folder"],
+    ids=["no group", "rank 0 alone", "never called", "another file is read", "a folder"],
 )
 def test_what_one_rank_fetches_is_left_alone(text: str) -> None:
     assert found("DF608", text) == []

@@ -12,6 +12,7 @@ from ddpfix.patcher.engine.patch import patch
 SCRIPT = """\
 import argparse
 import tensorboard_logger as board
+import tensorflow as tf
 import torch
 import wandb
 from torch.utils.tensorboard import SummaryWriter
@@ -76,6 +77,8 @@ FIX = [
      f"SummaryWriter((args.a if args.b else 'c') if {ELSE} tempfile.mkdtemp())"),
     ("board.Logger(logdir=args.logs, flush_secs=2)",
      f"board.Logger(logdir=args.logs if {ELSE} tempfile.mkdtemp(), flush_secs=2)"),
+    ("tf.summary.FileWriter(args.logs)",
+     f"tf.summary.FileWriter(args.logs if {ELSE} tempfile.mkdtemp())"),
     ("wandb.init()", f"wandb.init(mode=None if {ELSE} 'disabled')"),
     ("wandb.init(project='p')", f"wandb.init(project='p', mode=None if {ELSE} 'disabled')"),
     ("wandb.init(mode=args.mode, project='p')",
@@ -87,9 +90,18 @@ FIX = [
 def test_rank_0_logs_for_all(made: str, patched: str) -> None:
     written = "writer.log({'step': step})" if "wandb" in made else WRITTEN
     written = written.replace("add_scalar", "log_value") if "board" in made else written
+    written = written.replace("add_scalar", "add_summary") if "tf." in made else written
     new = fixed("DF609", script(f"writer = {made}", written))
     assert f"    writer = {patched}\n" in new
     assert found("DF609", new) == []
+
+
+def test_a_group_of_runs_has_one_of_a_training_where_a_script_knew_of_no_ranks() -> None:
+    group = """if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:
+        torch.distributed.init_process_group("gloo")"""
+    text = script("wandb.init(group='all')", "pass").replace("import torch", "import os, torch", 1)
+    new = fixed("DF609", text.replace('torch.distributed.init_process_group("gloo")', group))
+    assert "wandb.init(group='all', mode=None if is_main_process() else 'disabled')" in new
 
 
 def test_before_the_group_the_launcher_is_asked() -> None:

@@ -61,6 +61,8 @@ NOOP = [
     ("the diagonal of a matrix of weights", training("loss = (weight * torch.eye(4)).sum()")),
     ("the diagonal of the scores of classes", training("scores = torch.mm(text, code.t())",
         "loss = (head(text) * torch.eye(4)).sum()")),
+    ("the diagonal of a matrix of the model's", training("loss = torch.diag(model.mix).sum()")),
+    ("a loss of each side", training("loss = nll(text) + nll(code.t())")),
     ("no ranks", training("scores = text @ code.t()", LOSS)
         .replace("nn.parallel.DistributedDataParallel", "compile")),
     ("nothing trains on it", training("loss = model(text)") + f"""
@@ -103,6 +105,8 @@ FIX = [
     ("einsum", "torch.einsum('ab,cb->ac', text, code)",
         "torch.einsum('ab,cb->ac', text, WithOtherRanks.apply(code))"),
     ("mm", "torch.mm(text, code.t()) * 20", "torch.mm(text, WithOtherRanks.apply(code).t()) * 20"),
+    ("turned by torch", "torch.mm(text, torch.transpose(code, 0, 1))",
+        "torch.mm(text, torch.transpose(WithOtherRanks.apply(code), 0, 1))"),
     ("matmul", "text @ code.T", "text @ WithOtherRanks.apply(code).T"),
     ("a sum of products", "(text[:, None, :] * code[None, :, :]).sum(-1)",
         "(text[:, None, :] * WithOtherRanks.apply(code)[None, :, :]).sum(-1)"),
@@ -381,6 +385,9 @@ PAIRS = [
         "n = torch.arange(text.shape[0])\n        n = (n - n % 2 * 2) + 1",
         "loss = F.cross_entropy(scores, n)",
     ),
+    ("scores = text @ code.T", "loss = soft(scores, wanted) + soft(scores.T, wanted.T)"),
+    ("scores = torch.mm(text, code.t())", "loss = -torch.diag(scores.log_softmax(1)).mean()"),
+    ("scores = args.sim(code, code)", "loss = scores.exp().sum() - scores.diagonal(1).sum()"),
 ]
 
 

@@ -240,6 +240,25 @@ def test_gradients_of_no_single_call_are_averaged_by_hand(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "first", "by_hand"),
+    [
+        ("torch.nn.BatchNorm1d(2)", "pass", True),
+        ("torch.nn.BatchNorm1d(2)", "loss = torch.zeros(1)", False),
+        ("torch.nn.Linear(2, 2)", "pass", False),
+    ],
+)
+def test_batch_norm_of_several_forward_passes_has_no_wrapper(
+    model: str, first: str, by_hand: bool
+) -> None:
+    text = script(
+        setup=f"model = {model}",
+        forward=f"{first}\n        loss += model(batch).mean()",
+        step="if counter % 4 == 0:\n            loss.backward()\n            optimizer.step()",
+    )
+    assert ("average_gradients(optimizer)\n" in fixed("DF204", text)) is by_hand
+
+
+@pytest.mark.parametrize(
     ("step", "behind"),
     [
         (f"{CLIP}\n        optimizer.step()", f"{AVERAGE}\n        {CLIP}"),

@@ -108,6 +108,14 @@ FIX = [
         +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, static_graph=True)
              for step, batch in enumerate(loader):
         """),  # noqa: E501
+    ("DF301", "two forwards a step, of which the second would change the first's averages",
+        encoders("model(a=batch)", "model(b=batch)") + "torch.nn.BatchNorm1d(2)\n", """
+        @@ -6,2 +6,4 @@
+                 model = torch.nn.DataParallel(model)
+        +    if torch.distributed.is_initialized():
+        +        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, broadcast_buffers=False, static_graph=True)
+             for step, batch in enumerate(loader):
+        """),  # noqa: E501
     ("DF301", "a second model's forward is none of its own",
         encoders("model(a=batch)", "other(b=batch)"), """
         @@ -6,2 +6,4 @@

@@ -107,6 +107,13 @@ FIX = [
         "getattr(model, 'module', model).report(path)"),
     ("a checkpoint made of the module", "model.load_state_dict(torch.load(path))",
         "getattr(model, 'module', model).load_state_dict(torch.load(path))"),
+    ("a checkpoint made of the module where there is one",
+        "model.load_state_dict(torch.load(path))\n    try:\n"
+        "        kept = model.module.state_dict()"
+        "\n    except AttributeError:\n        kept = model.state_dict()",
+        "getattr(model, 'module', model).load_state_dict(torch.load(path))\n    try:\n"
+        "        kept = model.module.state_dict()"
+        "\n    except AttributeError:\n        kept = model.state_dict()"),
 ]  # fmt: skip
 
 
@@ -197,6 +204,12 @@ def test_a_function_asks_the_wrapper_for_what_its_caller_has_given_it() -> None:
     for given, told in [("model.width = 3\n    ", 0), ("", 1)]:
         text = training(f"{given}look(model)") + "\ndef look(model):\n    return model.width\n"
         assert len(found("DF305", text)) == told
+
+
+def test_ranks_have_torchs_wrapper_where_a_lone_process_has_one_that_hands_all_on() -> None:
+    own = "    if args.n_gpu:\n        model = mine.DataParallel(model)\n    if args"
+    text = training("print(model.head)").replace("    if args", own, 1)
+    assert "print(getattr(model, 'module', model).head)" in fixed("DF305", text)
 
 
 WRITE = "\ndef write(model, x):\n    {first}\n    return model.generate(x)\n"

@@ -37,6 +37,7 @@ def script(draw: str = "random.shuffle(lines)", seed: str = "pass") -> str:
         script(),
         script("lines = np.random.permutation(lines)", "random.seed(1)"),
         script("lines = torch.randperm(len(lines))", "np.random.seed(1)"),
+        script(seed="number = np.random.randint(9999)\n    random.seed(number)"),
     ],
 )
 def test_ranks_take_the_numbers_of_rank_0(text: str) -> None:
@@ -61,6 +62,10 @@ while step < 9:
         pytest.param(script(seed="random.seed(1)"), id="it is seeded"),
         pytest.param(script() + STEPS, id="ranks draw batches of their own"),
         pytest.param(script(seed="set_seed(1)"), id="perhaps by a function"),
+        pytest.param(
+            script(seed="random.seed(np.random.get_state()[1][0] + worker)"), id="a worker's"
+        ),
+        pytest.param(script(seed="random.seed(int(time.time()))"), id="by each rank's clock"),
         pytest.param(script().replace("'LOCAL_RANK'", "'OTHER'"), id="a group of the script's own"),
     ],
 )

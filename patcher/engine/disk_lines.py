@@ -12,6 +12,7 @@ from ..findings import Finding
 from ..source.module import Module
 
 LINE = re.compile(r"\blines? (\d+)(?! of \S+\.py)")
+NOT_SHARED = "; not shared among ranks, as "  # what stands behind it names lines on the disk
 
 
 def line_on_disk(original: Module, edited: Module, number: int) -> int:
@@ -38,7 +39,8 @@ def text_on_disk(program: Program, edited: Module, text: str) -> str:
         number = line_on_disk(original, edited, int(match[1]))
         return match[0].replace(match[1], str(number))
 
-    return LINE.sub(renumbered, text)
+    own, mark, behind = text.partition(NOT_SHARED)
+    return f"{LINE.sub(renumbered, own)}{mark}{behind}"
 
 
 def place_on_disk(program: Program, finding: Finding) -> str:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from ...record import record
 from ..analysis.batches.batch_taint import NotDealtError
 from ..analysis.batches.summed_losses import refuse_summed_losses
+from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.conversions import converted_model
 from ..analysis.models.past_wrapper import returned_weight
 from ..analysis.models.trained_models import names_given
@@ -24,8 +25,17 @@ from ..analysis.training.own_wrappers import other_subclasses, uses_as_value
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, backward_calls, loop_around
 from ..editing.edits import Define, Edit, Import, Rewrite
+from ..source.branches import exclusive
 from ..source.module import Module
-from ..source.tree import Function, keyword, names_within, within
+from ..source.tree import (
+    Function,
+    is_inside,
+    keyword,
+    mentions,
+    names_within,
+    precedes,
+    within,
+)
 from .averaged_by_hand import average_before_steps
 from .chosen_cards import NotShareableError, cards_left_to_launcher
 from .process_group import are_alternatives
@@ -173,6 +183,8 @@ def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:
             raise NotShareableError("a step takes several backward passes")
     if any(keyword(first, name) for name in ("retain_graph", "inputs")):
         raise NotShareableError("a step takes several backward passes, or one to some tensors")
+    if adds_up_losses(module, loop, first) and norms_by_batch(program):
+        raise NotShareableError("a step goes back through several forward passes")
     for module, call in program.calls_to("grad", "compile", "checkpoint_sequential"):
         if module.dotted(call.func).startswith("torch.") and program.is_live(module, call):
             raise NotShareableError(f"{module.text(call.func)}() is used")
@@ -185,6 +197,36 @@ def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:
                 raise NotShareableError(
                     f"line {node.lineno} freezes or thaws parameters while it trains"
                 )
+
+
+def adds_up_losses(module: Module, loop: TrainLoop, backward: ast.Call) -> bool:
+    """Whether losses of several batches are added up before a test lets a step go back from them.
+
+    Before each forward pass DistributedDataParallel puts the averages of batch norm in place, which
+    on cards the backward pass of an earlier one still needs.
+    """
+    loss = backward.func.value if isinstance(backward.func, ast.Attribute) else None
+    if not isinstance(loss, ast.Name) or not is_inside(backward, loop.steps):
+        return False
+    around = module.ancestors(backward)
+    is_tested = any(isinstance(up, ast.If) for up in around[: around.index(loop.steps)])
+    return is_tested and any(
+        isinstance(stmt.op, ast.Add)
+        and mentions(stmt.target, loss.id)
+        and not is_bound_in_round(module, stmt, loss.id, loop)
+        for stmt in within(loop.steps.body, ast.AugAssign)
+    )
+
+
+def is_bound_in_round(module: Module, stmt: ast.stmt, name: str, loop: TrainLoop) -> bool:
+    """Whether the same round of the loop binds a name anew on the way to a statement."""
+    return any(
+        is_inside(store, loop.steps)
+        and precedes(store, stmt)
+        and isinstance(module.parents[store], ast.Assign)
+        and not exclusive(store, stmt)
+        for store in module.stores.get((module.function(stmt), name), ())
+    )
 
 
 def refuse_conversions(program: Program, loop: TrainLoop, models: set[str]) -> None:

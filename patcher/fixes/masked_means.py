@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from ..analysis.training.program import Program
 from ..source.module import Module
-from ..source.tree import Function, within
+from ..source.tree import Function, mentions, within
 
 COMPARES = ("ne", "eq", "gt", "lt", "ge", "le")
 UNSURE = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.FunctionDef, ast.Lambda)
@@ -28,6 +29,17 @@ def masked_count(module: Module, stmt: ast.Assign) -> ast.expr | None:
         count = without_casts(module.definition(count, count) or count)
     mask = summed(module, count)
     return count if mask is not None and is_mask(module, mask) else None
+
+
+def means_over_masks(module: Module) -> Iterator[tuple[ast.BinOp, ast.expr]]:
+    """``(losses * mask).sum() / mask.sum()``, each with the mask, whatever that is made of."""
+    for node in module.nodes(ast.BinOp):
+        if not isinstance(node.op, ast.Div):
+            continue
+        losses, mask = (summed(module, without_casts(side)) for side in (node.left, node.right))
+        made = losses and (module.definition(losses, losses) or losses)
+        if isinstance(mask, ast.Name) and isinstance(made, ast.BinOp) and mentions(made, mask.id):
+            yield node, mask
 
 
 def summed(module: Module, node: ast.expr) -> ast.expr | None:

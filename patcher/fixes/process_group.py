@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 
+from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.unused_parameters import all_get_gradients
 from ..analysis.settings.parsed_arguments import parameter_with_arguments
 from ..analysis.training.evaluations import Evaluation
@@ -179,6 +180,9 @@ def ddp_options(program: Program, card: str, model: str) -> str:
     option = unused_parameters_option(program)
     if option == "find_unused_parameters" and all_get_gradients(program, model):
         return devices
+    if option == "static_graph" and norms_by_batch(program):
+        # The second forward pass would put averages in place that the backward of the first needs.
+        option = f"broadcast_buffers=False, {option}"
     return f"{devices}, {option}=True"
 
 
@@ -239,7 +243,7 @@ def evaluation_share(
     loader, module = evaluation.loader, evaluation.loader.module
     if loader.dataset is None or loader.batch_size is None:
         return None
-    if loader.others:
+    if any(each.call is not loader.call for each in loader.others):
         return None  # a share of one, and all of another that a test picks
     if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None

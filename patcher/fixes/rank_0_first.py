@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.names import answered_once
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, everywhere, is_inside, position, within
+from ..source.tree import FUNCTIONS, Function, argument, everywhere, is_inside, position, within
 from .written_by_one import is_same_on_all_ranks
 
 # Functions and methods that fetch files from elsewhere or unpack them.
@@ -64,7 +65,7 @@ def branch_if_missing(module: Module, test: ast.If) -> list[ast.stmt] | None:
 
 
 def fetches(program: Program, module: Module, call: ast.Call, depth: int) -> bool:
-    """Whether a call fetches or unpacks files, itself or in a function of the program."""
+    """Whether a call fetches, unpacks or fills files, itself or in a function of the program."""
     last = module.last_name(call.func)
     own = program.callees(module, call)
     if own:
@@ -73,6 +74,9 @@ def fetches(program: Program, module: Module, call: ast.Call, depth: int) -> boo
         return True
     if module.dotted(call.func) == "requests.get":
         return True
+    if module.dotted(call.func) == "h5py.File":  # which is filled before it can be read
+        mode = argument(call, 1, "mode")
+        return isinstance(mode, ast.Constant) and str(mode.value).startswith(("w", "x"))
     return last in SHELLS and any(
         isinstance(part.value, str) and any(tool in part.value for tool in TOOLS)
         for part in everywhere(call, ast.Constant)
@@ -218,7 +222,7 @@ def exits_above(module: Module, function: Function | None, stmt: ast.stmt) -> bo
     return any(
         position(leaving) < position(stmt)
         and any(
-            isinstance(up, ast.If) and everywhere(up.test, ast.Call)
+            isinstance(up, ast.If) and may_differ_by_rank(module, up.test)
             for up in module.ancestors(leaving)
         )
         for leaving in within(body, ast.Return)
@@ -232,7 +236,7 @@ def is_met(module: Module, stmt: ast.stmt) -> bool:
             return not up.name.startswith(PER_EXAMPLE)
         if isinstance(up, ast.Try | ast.While | ast.Lambda):
             return False
-        if isinstance(up, ast.If) and everywhere(up.test, ast.Call):
+        if isinstance(up, ast.If) and may_differ_by_rank(module, up.test):
             return False
         if isinstance(up, ast.For) and not is_same_on_all_ranks(module, up.iter):
             return False

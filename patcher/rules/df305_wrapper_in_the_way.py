@@ -51,6 +51,7 @@ from ..source.tree import (
     parameters,
     precedes,
     same_code,
+    within,
 )
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
@@ -379,11 +380,12 @@ def wraps_lone_process(module: Module, wrap: ast.stmt) -> bool:
 def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:
     """Names of wrapped models in ``model.attribute``, behind the wrap and under no test for it.
 
-    Each with the statement that wraps it.
+    Each with the statement that wraps it: torch's own, where a class of the program may do so too.
     """
     seen: set[ast.Name] = set()
     wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
-    for scope, name, wrap in wrapper_names(module):
+    wraps = sorted(wrapper_names(module), key=lambda each: not is_torch_wrap(module, each[2]))
+    for scope, name, wrap in wraps:
         body = module.tree.body if scope is None else scope.body
         rebindings = [
             store
@@ -402,12 +404,25 @@ def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:
 
 
 def is_tested(module: Module, use: ast.Attribute, wrap: ast.stmt | None = None) -> bool:
-    """Whether a test around ``use`` looks at the wrapper."""
+    """Whether a test around ``use`` looks at the wrapper, or an ``except`` of where it fails."""
     is_lone = wrap is not None and wraps_cards_alone(module, wrap)
-    return any(
+    return is_instead_of_module(module, use) or any(
         isinstance(up, (ast.If, ast.IfExp))
         and tests_for_wrapper(module, up.test)
         and (is_lone or not is_passed_by_ranks(module, up, use))
+        for up in module.ancestors(use)
+    )
+
+
+def is_instead_of_module(module: Module, use: ast.Attribute) -> bool:
+    """``model.state_dict()`` behind ``except``, where ``model.module.state_dict()`` has failed."""
+    return any(
+        isinstance(up, ast.ExceptHandler)
+        and isinstance(tried := module.parents[up], ast.Try)
+        and any(
+            each.attr == "module" and same_code(each.value, use.value)
+            for each in within(tried.body, ast.Attribute)
+        )
         for up in module.ancestors(use)
     )
 

@@ -2,7 +2,8 @@
 
 What         A contrastive loss scores every example against every other one of its own batch: a
              product of two sets of vectors with torch.arange as labels, with torch.eye as what is
-             wanted, or with a mask of equal labels; or one picks pairs by such a mask.
+             wanted, or with a mask of equal labels; or one picks pairs by such a mask, takes the
+             diagonal of the product, or scores it by row and by column.
 At run time  With N ranks each example meets 1/N of the negatives of the global batch: another loss
              and another model than one process has at that batch, and the same goes for gradient
              accumulation. Nothing crashes.
@@ -12,8 +13,8 @@ Fix          Gather the vectors of all ranks, this rank's own first, so that the
              in a function of its own, in both directions or by labels, is given all ranks' vectors
              and labels. Loss and gradients are then those of one process at the global batch.
              With accumulation the negatives are those of a micro-batch of all ranks: runs are alike
-             where per-device batch x world size is the same. Only reported for torch.eye and for
-             pairs that are picked.
+             where per-device batch x world size is the same. Only reported for torch.eye, for a
+             diagonal and for pairs that are picked.
 Fix safety   Unsafe: every rank must run the line equally often and with equally many examples, as
              under torch's DistributedSampler but not under --exact, and evaluation must not track
              gradients. A lone process computes what it did before. The all_gather of
@@ -35,6 +36,7 @@ from ..analysis.settings.in_batch_negatives import (
     masked_products,
     masks_of_batches,
     products,
+    whole_scores,
 )
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
@@ -53,6 +55,7 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     for module in program.modules:
         edited: set[Function | None] = set()
+        told: set[Function | None] = set()
         calls = module.nodes(ast.Call) if module.calls_to("arange") else []
         for call in calls:
             scores, target = argument(call, 0, "input"), argument(call, 1, "target")
@@ -77,6 +80,7 @@ def findings(program: Program) -> Iterator[Finding]:
             because = (
                 f"line {product.node.lineno} scores against {vectors} of this rank's batch only"
             )
+            told.add(function)
             yield Finding(module, call, because, edits)
         for node, scores in diagonals(module):
             product = next(products(module, scores), None) or distant_product(module, scores)
@@ -86,11 +90,13 @@ def findings(program: Program) -> Iterator[Finding]:
                 because = (
                     f"line {product.node.lineno} scores against {vectors} of this rank's batch"
                 )
+                told.add(module.function(node))
                 yield Finding(module, node, f"{because} only, and the diagonal is what is wanted")
         seen: set[ast.expr] = set()
         for product, mask in masked_products(module):
             seen.add(mask.node)
             function = module.function(product.node)
+            told.add(function)
             if not is_gathered(module, product.columns):
                 because = f"line {mask.node.lineno} sorts the pairs of this rank's batch only"
                 edits = gather_batch(module, function, product, mask.labels)
@@ -100,7 +106,25 @@ def findings(program: Program) -> Iterator[Finding]:
             if mask.node in seen or gathers or not runs_in_training_step(program, module, function):
                 continue
             because = f"{module.text(mask.node)} compares the examples of this rank's batch only"
+            told.add(function)
             yield Finding(module, mask.node, because)
+        yield from scores_taken_both_ways(program, module, told)
+
+
+def scores_taken_both_ways(
+    program: Program, module: Module, told: set[Function | None]
+) -> Iterator[Finding]:
+    """Scores of all pairs whose diagonal is taken, or that are scored by row and by column."""
+    for node, scores in whole_scores(module):
+        function = module.function(node)
+        product = next(products(module, scores), None) or distant_product(module, scores)
+        if product is None or function in told or is_gathered(module, product.columns):
+            continue
+        if runs_in_training_step(program, module, function):
+            told.add(function)
+            vectors = module.text(product.columns)
+            because = f"line {product.node.lineno} scores against {vectors} of this rank's batch"
+            yield Finding(module, node, f"{because} only")
 
 
 def is_similarity(module: Module, product: Product) -> bool:

@@ -15,7 +15,8 @@ Fix          Weigh each rank's mean by its share of all ranks' tokens, in traini
              With accumulation each micro-batch of all ranks counts as much as the next one, as in
              one process: runs are alike where per-device batch x world size is the same.
              Class weights are only noted: multiply the loss by s * world size / S in training,
-             where s is weight[target].sum() and S the sum of all ranks' s (all_reduce).
+             where s is weight[target].sum() and S the sum of all ranks' s (all_reduce). So are
+             means whose targets are left out elsewhere: there s is the number of those left in.
 Fix safety   Safe: a lone process computes what it did before, and all ranks run the line equally
              often, as DistributedDataParallel requires. Only reported where an evaluation does not
              call model.eval(). Left alone under --exact, which weights ranks by their examples.
@@ -27,16 +28,16 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.batches.class_weights import class_weighted_losses
+from ..analysis.batches.class_weights import class_weighted_losses, losses_with_ignored_targets
 from ..analysis.batches.loss_reduction import Reduction, asked_for
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.library_losses import token_means
-from ..fixes.masked_means import is_for_training_alone, masked_count
+from ..fixes.masked_means import is_for_training_alone, masked_count, means_over_masks
 from ..fixes.process_group import BATCH_SAMPLER
 from ..source.module import Module
-from ..source.tree import Function, argument, everywhere, keyword
+from ..source.tree import Function, argument, below, everywhere, keyword
 
 CODE, SEVERITY, SAFETY = "DF310", Severity.DEGRADED, Safety.SAFE
 
@@ -57,6 +58,7 @@ def findings(program: Program) -> Iterator[Finding]:
         return  # patched with --exact
     yield from losses_of_the_library(program)
     yield from losses_that_weigh_classes(program)
+    yield from losses_that_are_only_noted(program)
     for module in program.modules:
         weighted = {module.function(call) for call in module.calls_to(WEIGHT_HELPER)}
         for stmt, tokens, names in means_over_tokens(module):
@@ -119,6 +121,28 @@ def losses_that_weigh_classes(program: Program) -> Iterator[Finding]:
         yield Finding(loss.module, loss.call, because, (), Safety.REPORT, Severity.NOTE)
 
 
+def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
+    """Means over some targets, where the function that computes them does not show which."""
+    told: set[ast.AST | None] = {loss.call for loss in class_weighted_losses(program)}
+    for module in program.modules:
+        for stmt, _, _ in means_over_tokens(module):
+            told.update(below(stmt))
+            if isinstance(stmt.value, ast.Call):
+                told.add(loss_definition(module, stmt.value))
+    how = f"weigh ranks by their number, as `ddpfix explain {CODE}` says"
+    for module, call in losses_with_ignored_targets(program):
+        word = keyword(call, "ignore_index")
+        if call not in told and word is not None:
+            because = f"the mean leaves out targets that are {module.text(word.value)}: {how}"
+            yield Finding(module, call, because, (), Safety.REPORT, Severity.NOTE)
+    for module in program.modules:
+        for node, mask in means_over_masks(module):
+            trains = runs_in_training_step(program, module, module.function(node))
+            if node not in told and trains and not is_evaluated(program, module, node):
+                because = f"the mean is over what {module.text(mask)} leaves in: {how}"
+                yield Finding(module, node, because, (), Safety.REPORT, Severity.NOTE)
+
+
 def is_weighed(module: Module, call: ast.Call, weighing: ast.Call) -> bool:
     """Whether a loss is weighed in the function of the call that computes it."""
     return module.function(weighing) is module.function(call)
@@ -157,7 +181,7 @@ def is_masked(labels: ast.expr) -> bool:
     return isinstance(labels, ast.Subscript) and isinstance(labels.slice, ast.Name)
 
 
-def is_evaluated(program: Program, module: Module, stmt: ast.stmt) -> bool:
+def is_evaluated(program: Program, module: Module, stmt: ast.AST) -> bool:
     """Whether ``stmt`` stands in an evaluation's loop."""
     return any(evaluation.loop in module.ancestors(stmt) for evaluation in program.evaluations)
 

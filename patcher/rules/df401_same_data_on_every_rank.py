@@ -78,6 +78,11 @@ CODE, SEVERITY, SAFETY = "DF401", Severity.ERROR, Safety.SAFE
 
 
 # torch's samplers of all examples, each once, and what a DistributedSampler has to be told of them.
+# A wish to shuffle that may be asked twice.
+WISHES = (
+    *(ast.Name, ast.Attribute, ast.Subscript),
+    *(ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp),
+)
 IN_FULL = {"RandomSampler": "", "SequentialSampler": ", shuffle=False"}
 IN_PART = ("SubsetRandomSampler", "WeightedRandomSampler")
 
@@ -342,10 +347,12 @@ def replace_shuffle(
         edits.append(Rewrite(shuffle, lone))
     elif is_constant(shuffle, False):
         dealt = f"DistributedSampler({data}, shuffle=False)"
-    elif isinstance(shuffle, ast.Name | ast.Attribute | ast.Compare):
+    elif isinstance(shuffle, WISHES):
         wish = module.text(shuffle)
         if isinstance(shuffle, ast.Compare):
             wish = f"({wish.removeprefix('(').removesuffix(')')})"
+        elif not isinstance(shuffle, ast.Name | ast.Attribute | ast.Subscript):
+            wish = f"({wish})"
         edits.append(Rewrite(shuffle, f"{wish} and {lone}"))
         if wish != trains:
             dealt = f"DistributedSampler({data}, shuffle={wish})"

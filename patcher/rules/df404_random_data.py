@@ -7,9 +7,9 @@ At run time  Right only while every rank draws the same: the ranks' shares, and 
              examples are missing or double, and predictions belong to other examples.
 Example      data = random.sample(data, int(len(data) * 0.1))
 Fix          Draw under the same seed on all ranks; let seeds differ only after data is made, if at
-             all. Where a script seeds nothing, and knew of no ranks or deals by a sampler, they
-             take rank 0's random numbers as soon as there is a group (draw_alike), unless steps
-             draw their batches.
+             all. Where a script seeds nothing, or by what it draws, and knew of no ranks or deals
+             by a sampler, they take rank 0's random numbers as soon as there is a group
+             (draw_alike), unless steps draw their batches.
 Fix safety   Safe where nothing is seeded: a lone process draws as it did. Report only elsewhere:
              the script does not show what its draws and seeds are meant to achieve.
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
@@ -18,6 +18,7 @@ Source       torch.utils.data.distributed.DistributedSampler (assumes equal data
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.global_seeds import is_drawn
 from ..analysis.language.call_graph import reachable_functions
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..analysis.training.program import Program
@@ -89,7 +90,11 @@ def draws_batches(program: Program) -> bool:
 
 
 def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
-    """Whether something in the program may seed what a draw draws from."""
+    """Whether something in the program may seed what a draw draws from.
+
+    Not by a number that is drawn itself: ranks then draw that alike as well. A loader's workers
+    seed themselves by what the process has drawn, and are to differ.
+    """
     library = module.dotted(draw.func).rpartition(".")[0]
     own = {"random": "random.seed", "numpy.random": "numpy.random.seed"}
     seed = own.get(library, "torch.manual_seed")
@@ -98,6 +103,9 @@ def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
         and (
             where.dotted(call.func) in (seed, "torch.random.manual_seed")
             or where.last_name(call.func) not in ("seed", "manual_seed")
+        )
+        and not any(
+            is_drawn(where, value) and not mentions(value, "get_state") for value in call.args
         )
         for where, call in program.calls_to(*SEED_FUNCTIONS, "enable_full_determinism")
     )

@@ -19,7 +19,7 @@ from collections.abc import Iterator
 
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.met_between import waits_between
-from ..analysis.effects.written_paths import is_memory, is_of_one_example
+from ..analysis.effects.written_paths import is_memory, is_of_one_example, is_open_file
 from ..analysis.models.wrapping import averages_otherwise
 from ..analysis.ranks.manual_sharding import is_constant
 from ..analysis.ranks.rank_reach import (
@@ -145,7 +145,9 @@ def whole_writes(module: Module) -> Iterator[tuple[ast.Call, ast.expr, tuple[Edi
     for call in module.calls_to("save"):
         path = argument(call, 1, "f")
         is_plain = argument(call, 0, "obj") is not None and len(argument_values(call)) == 2
-        if module.dotted(call.func) == "torch.save" and path is not None and is_plain:
+        if module.dotted(call.func) != "torch.save" or path is None or not is_plain:
+            continue
+        if not is_open_file(module, path):  # the same name may be another file's in each `with`
             yield call, path, save_on_main(module, call)
     for call in module.calls_to("dump"):
         target = argument(call, 1, "file", "fp")

@@ -18,12 +18,13 @@ from collections.abc import Iterator
 
 from ..analysis.batches.global_seeds import has_seed
 from ..analysis.batches.random_draws import ALIKE, library
+from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, argument, everywhere, keyword, within
+from ..source.tree import Function, argument, keyword, within
 
 CODE, SEVERITY, SAFETY = "DF408", Severity.DEGRADED, Safety.SAFE
 
@@ -92,7 +93,7 @@ def alike(module: Module, stmt: ast.stmt) -> tuple[Edit, ...]:
     for up in module.ancestors(stmt):
         if isinstance(up, Function):
             break
-        if isinstance(up, ast.If | ast.While) and everywhere(up.test, ast.Call):
+        if isinstance(up, ast.If | ast.While) and may_differ_by_rank(module, up.test):
             return ()
         if isinstance(up, ast.Try | ast.ClassDef) or within([stmt], ast.Lambda):
             return ()

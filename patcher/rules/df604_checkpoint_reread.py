@@ -1,14 +1,15 @@
 """A checkpoint is read before it is complete, or onto one card by all.
 
 What         torch.load without map_location; a checkpoint that every rank reads back after the
-             training that writes it, with no barrier in between.
+             training that writes it, with no barrier in between, or that has the time in its name.
 At run time  Every rank loads onto cuda:0, which runs out of memory; ranks other than 0 read the
-             file of an earlier run, or half of this one's.
+             file of an earlier run, or half of this one's, or look for one of another second.
 Example      model.load_state_dict(torch.load(output_dir))
 Fix          map_location="cpu" (load_state_dict copies to the right card); a barrier before.
              A model that lies in the file whole, and is used as it is, would stay on the CPU: a
              rank takes it to its own card (onto_own_card), a lone process to where it was. Only
-             reported where the file holds an optimizer itself, whose state would stay there too.
+             reported where the file holds an optimizer itself, whose state would stay there too,
+             and where ranks would have to take its name from rank 0.
 Fix safety   Safe: a lone process loads the same values and meets no barrier.
 Source       torch.load
 """
@@ -19,7 +20,7 @@ from collections.abc import Iterator
 from ..analysis.effects.early_reads import LOOKING, early_reads
 from ..analysis.effects.file_effects import folder_of
 from ..analysis.effects.met_between import waits_between
-from ..analysis.effects.written_paths import is_memory, names_rank
+from ..analysis.effects.written_paths import clock_in, is_memory, names_rank
 from ..analysis.models.loaded_models import holds_used_model
 from ..analysis.ranks.certain_reach import OF_A_RANK
 from ..analysis.ranks.rank_reach import (
@@ -78,6 +79,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             if path is not None and names_rank(program, module, path, unique=False):
                 continue  # from its own card, in a file of its own
+            yield from named_by_the_clock(program, module, call, path)
             last = last_argument(call)
             if last is not None and argument(call, 1, "map_location") is None:
                 because = "every rank loads onto the card that rank 0 saved from"
@@ -94,6 +96,21 @@ def findings(program: Program) -> Iterator[Finding]:
         for call, saved in early.items():
             if not any(waits_for_both(module, each, saved, call) for each in early):
                 yield too_early(program, module, call, saved)
+
+
+def named_by_the_clock(
+    program: Program, module: Module, load: ast.Call, path: ast.expr | None
+) -> Iterator[Finding]:
+    """A file of this run, which ranks look for under the names that they have each given it."""
+    if path is None or not program.is_live(module, load):
+        return
+    clock = clock_in(program, module, path)
+    if clock is not None and roles_reaching(program, module, load) >= RANKS:
+        because = (
+            f"{module.text(clock)} is in its name, which is another one a second later:"
+            " rank 0 alone has written it; take the name from rank 0 (broadcast_object_list)"
+        )
+        yield Finding(module, load, because)
 
 
 def waits_for_both(module: Module, first: ast.Call, saved: ast.Call, call: ast.Call) -> bool:

@@ -2,7 +2,7 @@
 
 What         A data set of torchvision, torchaudio or torchtext with download=True, one of graphs,
              which torch_geometric or dgl prepares where its files are not there, or a file that is
-             downloaded or unpacked then, in a script whose ranks all come to it.
+             downloaded, unpacked or filled (h5py) then, in a script whose ranks all come to it.
 At run time  On the first run N ranks write one archive and unpack it into one folder: a checksum
              that does not match, a file that ends too early, or an import of half the images.
 Example      train_set = torchvision.datasets.CIFAR10("data", train=True, download=True)
@@ -17,6 +17,7 @@ Source       torch.distributed.barrier; torchvision.datasets.utils.download_and_
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.objects import classes_above, named_definition
 from ..analysis.ranks.rank_reach import RANKS, is_surely_entered, roles_reaching
 from ..analysis.training.program import Program
@@ -24,12 +25,12 @@ from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.rank_0_first import fetching_tests, goes_in_turn, rank_0_first
 from ..source.module import Module
-from ..source.tree import Function, everywhere, is_false
+from ..source.tree import Function, is_false
 
 CODE, SEVERITY, SAFETY = "DF608", Severity.DEGRADED, Safety.SAFE
 
 LIBRARIES = ("torchvision.", "torchaudio.", "torchtext.")
-GRAPHS = ("torch_geometric.datasets.", "dgl.data.", "ogb.")
+GRAPHS = ("torch_geometric.datasets.", "dgl.data.")
 GRAPH_BASES = (
     *("torch_geometric.data.InMemoryDataset", "torch_geometric.data.Dataset"),
     *("torch_geometric.datasets.", "dgl.data.DGLDataset"),
@@ -75,7 +76,8 @@ def prepared_graphs(program: Program, module: Module) -> Iterator[ast.Call]:
         if not program.is_live(module, call) or (around and holds_graphs(program, module, around)):
             continue  # what prepares one data set is run by rank 0 first
         name = module.dotted(call.func)
-        if name.startswith(GRAPHS) and name.rpartition(".")[2][:1].isupper():
+        is_class = name.startswith(GRAPHS) and name.rpartition(".")[2][:1].isupper()
+        if is_class or (name.startswith("ogb.") and name.endswith("Dataset")):
             yield call
             continue
         found = named_definition(program, module, call.func)
@@ -151,7 +153,7 @@ def in_turn(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     for up in module.ancestors(call):
         if isinstance(up, Function):
             break
-        if isinstance(up, ast.If | ast.IfExp | ast.While) and everywhere(up.test, ast.Call):
+        if isinstance(up, ast.If | ast.IfExp | ast.While) and may_differ_by_rank(module, up.test):
             return ()
         if isinstance(up, ast.Try | ast.Lambda | ast.BoolOp):
             return ()

@@ -1,7 +1,7 @@
 """Every rank logs the run.
 
-What         A SummaryWriter, or a Logger of tensorboard_logger, that every rank makes and writes
-             to, or a wandb.init that every rank calls.
+What         A SummaryWriter, or a Logger of tensorboard_logger or FileWriter of tensorflow, that
+             every rank makes and writes to, or a wandb.init that every rank calls.
 At run time  N event files in one folder, which TensorBoard draws as one curve that jumps back and
              forth between the ranks' losses; N runs of Weights & Biases for one training.
 Example      writer = SummaryWriter(args.log_dir)
@@ -22,16 +22,18 @@ from ..analysis.ranks.rank_reach import RANKS, is_rank_test, roles_reaching
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.drawn_apart import knew_no_ranks
 from ..fixes.process_group import IS_FIRST
 from ..source.module import Module
 from ..source.tree import argument, everywhere, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF609", Severity.DEGRADED, Safety.SAFE
 
-WRITERS = ("tensorboard_logger.Logger", "tensorboard_logger.configure")  # beside SummaryWriter
+OF_TENSORFLOW = ("tensorflow.summary.FileWriter", "tensorflow.compat.v1.summary.FileWriter")
+WRITERS = ("tensorboard_logger.Logger", "tensorboard_logger.configure", *OF_TENSORFLOW)
 WRITES = (
     *("add_scalar", "add_scalars", "add_image", "add_images", "add_histogram", "add_text"),
-    "log_value",
+    *("log_value", "add_summary"),
 )
 # What may be done with wandb and its run where it is disabled.
 WRITES_OF_WANDB = frozenset(
@@ -50,16 +52,18 @@ def findings(program: Program) -> Iterator[Finding]:
     is_written_by_all = any(
         roles_reaching(program, module, call) >= RANKS for module, call in program.calls_to(*WRITES)
     )
-    made = program.calls_to("SummaryWriter", "Logger", "configure") if is_written_by_all else ()
-    for module, call in made:
+    makers = ("SummaryWriter", "Logger", "configure", *OF_TENSORFLOW)
+    for module, call in program.calls_to(*makers) if is_written_by_all else ():
         name = module.dotted(call.func)
         is_writer = name.endswith("SummaryWriter") or name in WRITERS
         if is_writer and is_made_by_all(program, module, call):
             edits = to_temporary_folder(program, module, call)
             yield Finding(module, call, "every rank writes an event file of its own", edits)
     for module, call in program.calls_to("init"):
-        if module.dotted(call.func) != "wandb.init" or keyword(call, "group"):
-            continue  # a group of runs is meant to have one of each rank
+        if module.dotted(call.func) != "wandb.init":
+            continue
+        if keyword(call, "group") and not knew_no_ranks(program):
+            continue  # a group of runs may be meant to have one of each rank
         if (mode := keyword(call, "mode")) and is_constant(mode.value, "disabled"):
             continue
         if is_made_by_all(program, module, call):

@@ -1,9 +1,9 @@
-"""Cross entropies of training steps that weigh classes: means over the weights of their targets."""
+"""Cross entropies of training steps that weigh classes, or leave targets out: no plain means."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from ....record import record
 from ...source.module import Module
@@ -40,24 +40,47 @@ def class_weighted_losses(program: Program) -> list[WeightedLoss]:
         given = None if weights is None else is_given(program, module, weights)
         if weights is not None and given is not False:
             found[call] = WeightedLoss(module, call, weights, given is True)
+    used = used_in_training(program, found)
+    return [each for call, each in found.items() if call in used]
+
+
+def losses_with_ignored_targets(program: Program) -> list[tuple[Module, ast.Call]]:
+    """The losses of training steps that are told which targets to leave out, with their module."""
+    found: dict[ast.expr, tuple[Module, ast.Call]] = {
+        call: (module, call)
+        for module, call in program.calls_to(*PLACES)
+        if keyword(call, "ignore_index") and is_mean(module, call)
+    }
+    used = used_in_training(program, found)
+    return [place for call, place in found.items() if call in used]
+
+
+def used_in_training(program: Program, found: Container[ast.expr]) -> set[ast.expr]:
+    """Calls of losses in training steps, and those that make what is called there."""
     used = set[ast.expr]()
     for module, call in calls_in_training(program) if found else ():
-        is_function = module.last_name(call.func).islower()
-        used.update([call] if is_function and call in found else makers(program, module, call.func))
-    return [each for call, each in found.items() if call in used]
+        func = call.func
+        if isinstance(func, ast.Attribute) and func.attr == "forward":
+            func = func.value
+        is_function = module.last_name(func).islower()
+        used.update([call] if is_function and call in found else makers(program, module, func))
+    return used
 
 
 def weights_of_mean(module: Module, call: ast.Call) -> ast.expr | None:
     """The class weights that a loss of torch is passed; None where it is known to be no mean."""
-    if not module.dotted(call.func).startswith("torch."):
-        return None
     place = PLACES[module.last_name(call.func)]
-    old = argument(call, place + 1, "size_average")
-    reduction = asked_for(call)
+    return argument(call, place, "weight") if is_mean(module, call) else None
+
+
+def is_mean(module: Module, call: ast.Call) -> bool:
+    """Whether a loss of torch is known to be a mean."""
+    if not module.dotted(call.func).startswith("torch."):
+        return False
+    old = argument(call, PLACES[module.last_name(call.func)] + 1, "size_average")
     if old is not None and keyword(call, "reduction") is None:
-        is_mean = module.text(old) != "False" and keyword(call, "reduce") is None
-        reduction = Reduction.MEAN if is_mean else Reduction.UNKNOWN
-    return argument(call, place, "weight") if reduction is Reduction.MEAN else None
+        return module.text(old) != "False" and keyword(call, "reduce") is None
+    return asked_for(call) is Reduction.MEAN
 
 
 def is_given(program: Program, module: Module, weights: ast.expr, depth: int = 0) -> bool | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Sequence
 
 from ...source.module import Module
 from ...source.tree import mentions
@@ -14,7 +15,8 @@ GLOBAL_SEEDS = (
     *("numpy.random.seed", "np.random.seed", "random.seed"),
 )
 OWN_SEEDS = ("seed", "manual_seed", "manual_seed_all")
-DRAWN = ("rand", "randint", "time", "random", "initial_seed", "getrandbits")
+DRAWN = ("rand", "randint", "random", "getrandbits")
+CLOCKS = ("time", "initial_seed")
 
 
 def has_seed(program: Program, drawing: str) -> bool:
@@ -28,7 +30,7 @@ def has_seed(program: Program, drawing: str) -> bool:
             isinstance(up, ast.If) and not mentions(up.test, "__name__")  # the guard of a script
             for up in module.ancestors(call)
         )
-        and not any(is_drawn(program, module, value) for value in call.args)
+        and not any(is_drawn(module, value, (*DRAWN, *CLOCKS)) for value in call.args)
         for module in program.modules
         for call in module.nodes(ast.Call)
         if module.spells("seed") or module.spells("manual_seed") or module.spells("set_seed")
@@ -44,12 +46,12 @@ def seeds(program: Program, module: Module, call: ast.Call, drawing: str) -> boo
     return not is_method and not program.callees(module, call)  # whose own calls count
 
 
-def is_drawn(program: Program, module: Module, seed: ast.expr) -> bool:
-    """Whether a seed is a random number or the time, if the user gives none."""
+def is_drawn(module: Module, seed: ast.expr, sources: Sequence[str] = DRAWN) -> bool:
+    """Whether a seed is a random number, or from another of the sources, if the user gives none."""
     values = [seed, *module.alternatives(seed, seed)]
     values += [
         stmt.value
         for stmt in module.nodes(ast.Assign)
         if module.text(stmt.targets[0]) == module.text(seed)
     ]
-    return any(mentions(value, name) for value in values for name in DRAWN)
+    return any(mentions(value, name) for value in values for name in sources)

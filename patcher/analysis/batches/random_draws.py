@@ -10,6 +10,7 @@ from ...editing.helpers import helper_names
 from ...source.branches import heads
 from ...source.module import Module
 from ...source.tree import FUNCTIONS, Function, everywhere, precedes, within
+from ..language.conditions import may_differ_by_rank
 from ..training.evaluations import GRADLESS
 from ..training.program import Program
 from .batch_taint import NotDealtError
@@ -222,7 +223,7 @@ def refuse_apart(module: Module, stmt: ast.stmt) -> None:
     for up in module.ancestors(stmt):
         if isinstance(up, FUNCTIONS):
             return
-        if isinstance(up, ast.If) and everywhere(up.test, ast.Call):
+        if isinstance(up, ast.If) and may_differ_by_rank(module, up.test):
             raise NotDealtError(f"whether all ranks draw in line {stmt.lineno} cannot be told")
 
 

@@ -29,6 +29,7 @@ TEXT_CALLS = frozenset(
     )
 )
 OF_A_RANK = re.compile(r"(^|_)rank$")
+CLOCKS = ("strftime", "time", "ctime", "now", "utcnow", "today")
 MAX_DEPTH = 4  # names that stand for names
 
 
@@ -109,6 +110,35 @@ def names_rank(
         ):
             return True
     return False
+
+
+def clock_in(program: Program, module: Module, path: ast.expr, depth: int = 0) -> ast.Call | None:
+    """The call by which a path has the time in it, which each process asks for itself."""
+    if depth > MAX_DEPTH:
+        return None
+    for node in parts_of_text(module, path):
+        for call in everywhere(node, ast.Call):
+            name = module.dotted(call.func)
+            if name.startswith(("time.", "datetime.")) and module.last_name(call.func) in CLOCKS:
+                return call
+        values = [*made_elsewhere(program, module, node)]
+        if isinstance(node, ast.Name):
+            values += [(module, each) for each in module.alternatives(node, node)]
+            function = module.function(node)
+            if function is not None and node.id in parameters(function):
+                for where, call in program.callers(function):
+                    value = argument_for_parameter(module, function, call, node.id)
+                    values += [(where, value)] if value is not None else []
+        elif isinstance(node, ast.Attribute) and module.text(node.value) != "self":
+            values += [
+                (where, value)
+                for where in program.modules
+                for value in where.attribute_values.get(node.attr, ())
+            ]
+        for where, value in values:
+            if found := clock_in(program, where, value, depth + 1):
+                return found
+    return None
 
 
 def made_elsewhere(

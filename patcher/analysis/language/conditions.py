@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ....record import record
 from ...source.module import Module
-from ...source.tree import FUNCTIONS, position
+from ...source.tree import FUNCTIONS, everywhere, position
 
 MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.Eq,
@@ -16,6 +16,11 @@ MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Gt: ast.Lt,
     ast.LtE: ast.GtE,
     ast.GtE: ast.LtE,
+}
+# Calls whose answer is in what they are called with, and in what all ranks have alike.
+ANSWERED_ALIKE = {
+    *("startswith", "endswith", "lower", "upper", "strip", "split", "replace", "partition"),
+    *("isinstance", "hasattr", "callable", "is_available", "is_initialized"),
 }
 MAX_NAMES = 10  # between a test and what it stands for
 
@@ -150,3 +155,9 @@ def tests_that_hold(module: Module, node: ast.AST) -> Iterator[ast.expr]:
         if isinstance(up, ast.If) and any(stmt is child for stmt in up.body):
             yield up.test
         child = up
+
+
+def may_differ_by_rank(module: Module, test: ast.expr) -> bool:
+    """Whether a test calls something that each rank answers for itself, such as of a file."""
+    calls = everywhere(test, ast.Call)
+    return any(module.last_name(call.func) not in ANSWERED_ALIKE for call in calls)

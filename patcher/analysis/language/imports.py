@@ -27,8 +27,8 @@ class Links:
     ``modules``: the file of a dotted name as the code writes it (``a.b`` of ``import a.b``).
     ``names``: the file and the name in it, of names taken from a module. ``stars``: files all of
     whose names are taken. ``files``: all files that the imports run, in their order. ``unread``:
-    line and name of local modules that cannot be found; ``missing``: whether any module is neither
-    a local file nor a known library.
+    line and name of local modules that cannot be found; ``missing``: those of modules that are
+    neither local files nor known libraries.
     """
 
     modules: dict[str, str]
@@ -36,10 +36,10 @@ class Links:
     stars: tuple[str, ...]
     files: tuple[str, ...]
     unread: tuple[tuple[int, str], ...]
-    missing: bool
+    missing: tuple[tuple[int, str], ...]
 
 
-NO_LINKS = Links({}, {}, (), (), (), False)
+NO_LINKS = Links({}, {}, (), (), (), ())
 
 
 def module_finder(exists: Exists) -> Finder:
@@ -71,7 +71,7 @@ def links_of(
     stars: list[str] = []
     files: dict[str, None] = {}
     unread: dict[str, int] = {}
-    missing: list[bool] = []
+    missing: list[tuple[int, str]] = []
 
     def find(parts: Names, bases: Names, is_local: bool = False) -> str | None:
         """The file of a module; the packages around it are noted too."""
@@ -88,7 +88,8 @@ def links_of(
         return found
 
     def miss(node: ast.stmt, name: str, is_local: bool) -> None:
-        missing.append(name.partition(".")[0] not in LIBRARIES)
+        if name.partition(".")[0] not in LIBRARIES:
+            missing.append((node.lineno, name))
         if is_local and not _is_optional(module, node):
             unread.setdefault(name, node.lineno)
 
@@ -134,7 +135,7 @@ def links_of(
         if found is not None and local:
             modules.setdefault(local, found)
     lines = tuple(sorted((line, name) for name, line in unread.items()))
-    return Links(modules, names, tuple(stars), tuple(files), lines, any(missing))
+    return Links(modules, names, tuple(stars), tuple(files), lines, tuple(missing))
 
 
 def _folder_above(path: str, level: int) -> str:

@@ -8,7 +8,15 @@ from collections.abc import Iterator
 
 from ....record import record
 from ...source.module import Module
-from ...source.tree import Function, argument_values, everywhere, position, within
+from ...source.tree import (
+    Function,
+    argument,
+    argument_values,
+    everywhere,
+    position,
+    same_code,
+    within,
+)
 
 TRANSPOSES = ("t", "T", "transpose", "mT")
 SIMILARITY = re.compile("cos|sim", re.IGNORECASE)  # cosine_similarity(), self.sim()
@@ -44,6 +52,27 @@ def diagonals(module: Module) -> Iterator[tuple[ast.BinOp, ast.expr]]:
                 yield node, node.left
             elif is_made_by(module, node.left, "torch.eye"):
                 yield node, node.right
+
+
+def whole_scores(module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Scores of which rows and columns are examples alike, each with a place that tells so.
+
+    ``torch.diag(scores)`` takes those of each example and its partner; what is computed of
+    ``scores`` and of ``scores.T`` looks for the partner in both directions.
+    """
+    for call in module.calls_to("diag", "diagonal"):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        scores = argument(call, 0, "input") if module.dotted(call.func)[:6] == "torch." else owner
+        if scores is not None:
+            yield call, scores
+    for call in module.nodes(ast.Call):
+        turned = transposed_operand(call.args[0]) if call.args else None
+        if turned is not None and any(
+            same_code(other.func, call.func) and other.args and same_code(other.args[0], turned)
+            for other in module.calls_to(module.last_name(call.func))
+            if module.function(other) is module.function(call)
+        ):
+            yield call, turned
 
 
 @record
@@ -100,7 +129,10 @@ def all_pairs_products(module: Module, value: ast.AST) -> Iterator[Product]:
             if columns is not None and rows is not None:
                 yield Product(call, rows, columns)
         elif SIMILARITY.search(last) and len(call.args) >= 2:
-            if sides := crossed_operands(*call.args[:2]):
+            sides = crossed_operands(*call.args[:2])
+            if sides is None and same_code(*call.args[:2]):
+                sides = (call.args[0], call.args[1])  # alone with itself each has nothing to learn
+            if sides is not None:
                 yield Product(call, *sides)
         elif last == "sum" and isinstance(call.func, ast.Attribute):
             sides = broadcast_operands(call.func.value)
@@ -123,7 +155,10 @@ def is_all_pairs_rule(rule: str) -> bool:
 
 
 def transposed_operand(node: ast.expr) -> ast.expr | None:
-    """``x`` of ``x.t()``, ``x.T`` and ``x.transpose(0, 1)``."""
+    """``x`` of ``x.t()``, ``x.T``, ``x.transpose(0, 1)`` and ``torch.transpose(x, 0, 1)``."""
+    match node:
+        case ast.Call(func=ast.Attribute(value=ast.Name("torch"), attr=name), args=[inner, *_]):
+            return inner if name in TRANSPOSES else None
     inner = node.func if isinstance(node, ast.Call) else node
     if isinstance(inner, ast.Attribute) and inner.attr in TRANSPOSES:
         return inner.value

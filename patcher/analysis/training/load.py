@@ -15,6 +15,7 @@ from ...source.old_syntax import modernized
 from ..language.import_paths import added_roots, own_folder_roots, package_roots, project_roots
 from ..language.imports import links_of, module_finder
 from ..language.names import Unread, calls_at_import
+from .frameworks import OPTIMIZERS
 from .program import Program
 
 MAX_FILES = 400  # of one program
@@ -24,7 +25,7 @@ ABOUT_TRAINING = (
     r"backward\(|distributed|DataLoader\(|DataParallel|\brank\b|_rank\b|_RANK\b|WORLD_SIZE|is_main"
     r"|is_master|torch\.save|save_pretrained|ArgumentParser|barrier\(|Sampler\("
     r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
-    r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|savefig|to_csv|np\.save|makedirs|rmtree"
+    r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|FileWriter|savefig|to_csv|np\.save|makedirs|rmtree"
     r"|wandb\.init|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
     r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
     r"|def forward\("  # which may sum a loss over the batch
@@ -128,7 +129,17 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
                 continue
             pending.append((wanted, sibling))
     modules = [module for module in siblings.values() if module is not None]
+    if not unread and trains_elsewhere(script, modules):
+        for line, name in links_of(script, path, roots, exists, find_module).missing:
+            unread.setdefault(name, (script.source.name, line, name))
     return Program(script, tuple(modules), tuple(roots), tuple(unread.values()))
+
+
+def trains_elsewhere(script: Module, siblings: list[Module]) -> bool:
+    """Whether a script makes an optimizer of torch, and nothing that is read goes back by it."""
+    return any(
+        script.dotted(call.func).startswith("torch.optim.") for call in script.calls_to(*OPTIMIZERS)
+    ) and not any("backward" in module.source.text for module in (script, *siblings))
 
 
 @lru_cache(MAX_TEXTS)

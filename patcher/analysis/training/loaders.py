@@ -123,10 +123,10 @@ def of_any_branch(found: Iterable[Loader | None]) -> Loader | None:
 
     What is told of it holds for all: the batch size is unknown where they differ.
     """
-    loaders: dict[ast.Call, Loader] = {}
+    loaders: dict[tuple[ast.Call, tuple[CallPlace, ...]], Loader] = {}
     for loader in found:
         for each in () if loader is None else (loader, *loader.others):
-            loaders.setdefault(each.call, each)
+            loaders.setdefault((each.call, each.made_by), each)
     if not loaders:
         return None
     first, *others = loaders.values()
@@ -415,16 +415,8 @@ def returned_values(
     graph: CallGraph, module: Module, call: ast.Call, kind: type[Result]
 ) -> list[tuple[Module, ast.expr]]:
     """What the program's function returns, or yields, to a call; with that function's module."""
-    found: list[tuple[Module, Function]] = []
-    if isinstance(call.func, ast.Name):
-        name = call.func.id
-        for where in graph.modules:
-            function = where.functions.get(name)
-            if function is not None and (where is module or name in module.aliases):
-                found.append((where, function))
-                break
-    elif isinstance(call.func, ast.Attribute):
-        found = graph.callees(module, call)[:1]
+    is_named = isinstance(call.func, ast.Name | ast.Attribute)
+    found = graph.callees(module, call)[:1] if is_named else []
     return [
         (where, each.value)
         for where, function in found
@@ -472,6 +464,8 @@ def _trace_store(graph: CallGraph, module: Module, store: ast.Name, depth: int) 
             return _trace_unpacked(graph, module, holder.value, index or 0, depth + 1)
         case ast.For():
             return _trace_element(graph, module, holder.iter, index, depth + 1)
+        case ast.withitem(context_expr=ast.Call() as bar) if module.last_name(bar.func) in AROUND:
+            return trace_loader(graph, module, bar, depth + 1)
     return None
 
 
