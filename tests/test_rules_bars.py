@@ -44,6 +44,14 @@ def test_a_bar_of_epochs_counts_them() -> None:
     assert "train_loader.sampler.set_epoch(epoch)" in fixed("DF402", text)
 
 
+@pytest.mark.parametrize(("rank", "added"), [("== 0", 2), (">= 0", 0), ("!= -1", 0)])
+def test_an_epoch_that_only_rank_0_hears_of_is_told_to_all(rank: str, added: int) -> None:
+    told = f"if torch.distributed.get_rank() {rank}: loader.sampler.set_epoch(epoch)"
+    text = script(f"loader = {MADE}", "loader").replace("for epoch", "{}for epoch", 1)
+    text = text.format(f"loader = {MADE}\n").replace(f"    loader = {MADE}", f"    {told}")
+    assert fixed("DF402", text).count("\n") - text.count("\n") == added
+
+
 @pytest.mark.parametrize("bar", ["tqdm(DataLoader(data))", "iter(DataLoader(data))"])
 def test_a_bar_alone_is_not_asked_for_what_a_loader_has(bar: str) -> None:
     assert "len(bar)" not in fixed("DF703", script(f"bar = {bar}"))

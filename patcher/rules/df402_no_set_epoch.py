@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from ...record import replace
 from ..analysis.language.literal_arguments import CallPlace, calls_that_train
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import Loader, trace_loader
 from ..analysis.training.program import Program
@@ -50,7 +51,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for loader in (each.loader, *each.beside)
     ]
     for loop in loops:
-        if calls_set_epoch(loop.module, loop.scope) or deals_in_order(loop):
+        if calls_set_epoch(program, loop.module, loop.scope) or deals_in_order(loop):
             continue
         if loop.loader is not None and loop.loader.cycle is not None:
             yield Finding(
@@ -73,7 +74,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(loop.module, loop.steps, NO_NUMBER)
             continue
         module, (epochs, number), name, use = place
-        if not loader.distributed_samplers or calls_set_epoch(module, epochs.body):
+        if not loader.distributed_samplers or calls_set_epoch(program, module, epochs.body):
             continue
         if loader in beside and is_made_under_test(loader, epochs):
             continue  # its name may be unbound, and its one iterator has begun
@@ -223,8 +224,12 @@ def names_of(module: Module) -> set[str]:
     return {name.id for name in module.nodes(ast.Name)}
 
 
-def calls_set_epoch(module: Module, body: list[ast.stmt]) -> bool:
-    return any(is_within(node, body) for node in module.attributes("set_epoch"))
+def calls_set_epoch(program: Program, module: Module, body: list[ast.stmt]) -> bool:
+    """Whether a sampler is told the epoch in some statements, and not on rank 0 alone."""
+    return any(
+        is_within(node, body) and roles_reaching(program, module, node) & RANKS != {Role.MAIN}
+        for node in module.attributes("set_epoch")
+    )
 
 
 def epoch_loop(
