@@ -52,6 +52,30 @@ def test_an_epoch_that_only_rank_0_hears_of_is_told_to_all(rank: str, added: int
     assert fixed("DF402", text).count("\n") - text.count("\n") == added
 
 
+SHARED = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+def run(model, loader, optimizer=None):
+    for batch in loader:
+        loss = model(batch).mean()
+        if optimizer:
+            loss.backward()
+            optimizer.step()
+def main(model, data, tests, optimizer):
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, sampler=sampler)
+    for epoch in range(3):
+        {told}
+        run(model, loader, optimizer)
+        run(model, DataLoader(tests))
+"""
+
+
+def test_an_epoch_that_a_caller_of_two_passes_tells_is_told() -> None:
+    assert found("DF402", SHARED.format(told="pass"))
+    assert found("DF402", SHARED.format(told="sampler.set_epoch(epoch)")) == []
+
+
 @pytest.mark.parametrize("bar", ["tqdm(DataLoader(data))", "iter(DataLoader(data))"])
 def test_a_bar_alone_is_not_asked_for_what_a_loader_has(bar: str) -> None:
     assert "len(bar)" not in fixed("DF703", script(f"bar = {bar}"))

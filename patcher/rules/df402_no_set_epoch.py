@@ -68,6 +68,8 @@ def findings(program: Program) -> Iterator[Finding]:
         if loader is None or place is None:
             if loader is None and any(each.attributes("set_epoch") for each in program.modules):
                 continue  # of this loader, as far as can be told
+            if is_told_by_callers(program, loop):
+                continue
             is_dealt = loader is not None and bool(loader.distributed_samplers)
             is_first = loader not in beside
             if is_first and (is_dealt or loop.module.calls_to(*RANK_SAMPLERS)):
@@ -229,6 +231,15 @@ def calls_set_epoch(program: Program, module: Module, body: list[ast.stmt]) -> b
     return any(
         is_within(node, body) and roles_reaching(program, module, node) & RANKS != {Role.MAIN}
         for node in module.attributes("set_epoch")
+    )
+
+
+def is_told_by_callers(program: Program, loop: TrainLoop) -> bool:
+    """Whether a function that calls the loop's, perhaps for other loaders too, tells the epoch."""
+    function = loop.module.function(loop.steps)
+    return function is not None and any(
+        calls_set_epoch(program, where, where.scope_statements(call))
+        for where, call in program.callers(function)
     )
 
 
