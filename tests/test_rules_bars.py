@@ -52,6 +52,11 @@ def test_an_epoch_that_only_rank_0_hears_of_is_told_to_all(rank: str, added: int
     assert fixed("DF402", text).count("\n") - text.count("\n") == added
 
 
+def test_an_epoch_that_an_object_counts_reaches_the_sampler() -> None:
+    text = script(f"loader = {MADE}", "loader").replace("for epoch", "for self.epoch", 1)
+    assert "loader.sampler.set_epoch(self.epoch)" in fixed("DF402", text)
+
+
 SHARED = """
 import torch
 from torch.utils.data import DataLoader, DistributedSampler

@@ -317,8 +317,8 @@ def counting_loops(module: Module, node: ast.AST) -> Iterator[CountingLoop]:
         if not isinstance(up, ast.For) or not is_counting(module, up.iter):
             continue
         target = up.target.elts[0] if isinstance(up.target, ast.Tuple) else up.target
-        if isinstance(target, ast.Name):
-            yield up, target.id
+        if isinstance(target, ast.Name | ast.Attribute):  # for self.epoch in range(epochs)
+            yield up, module.text(target)
 
 
 def counted_up(module: Module, loop: ast.While) -> str:
