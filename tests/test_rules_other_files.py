@@ -305,6 +305,13 @@ def test_the_number_of_a_batch_is_no_example_of_it(step: str, mended: bool) -> N
     assert [bool(each.edits) for each in found("DF607", script(line))] == [mended]
 
 
+@pytest.mark.parametrize(("added", "told"), [("Image.fromarray(frame)", 1), ("Row(frame)", 0)])
+def test_a_picture_of_a_list_is_one(added: str, told: int) -> None:
+    line = f"frames = []\n        frames.append({added})\n        "
+    line += "frames[0].save('all.gif', save_all=True, append_images=frames[1:])"
+    assert len(found("DF607", script(line))) == told
+
+
 def test_a_removal_that_may_fail_is_left_alone() -> None:
     tries = 'try:\n            os.remove("old.pt")\n        except OSError:\n            pass'
     assert found("DF607", script(tries)) == []
