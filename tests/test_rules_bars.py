@@ -81,6 +81,25 @@ def test_an_epoch_that_a_caller_of_two_passes_tells_is_told() -> None:
     assert found("DF402", SHARED.format(told="sampler.set_epoch(epoch)")) == []
 
 
+ONCE = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+def train(loader, model):
+    for batch in loader:
+        model(batch).backward()
+        optimizer.step()
+def main(data, model):
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    {around}train(loader, model)
+main(*read())
+"""
+
+
+@pytest.mark.parametrize(("around", "told"), [("", 0), ("while not done(): ", 1)])
+def test_a_loader_that_is_gone_over_once_has_one_epoch(around: str, told: int) -> None:
+    assert len(found("DF402", ONCE.format(around=around))) == told
+
+
 @pytest.mark.parametrize("bar", ["tqdm(DataLoader(data))", "iter(DataLoader(data))"])
 def test_a_bar_alone_is_not_asked_for_what_a_loader_has(bar: str) -> None:
     assert "len(bar)" not in fixed("DF703", script(f"bar = {bar}"))

@@ -68,7 +68,7 @@ def findings(program: Program) -> Iterator[Finding]:
         if loader is None or place is None:
             if loader is None and any(each.attributes("set_epoch") for each in program.modules):
                 continue  # of this loader, as far as can be told
-            if is_told_by_callers(program, loop):
+            if is_told_by_callers(program, loop) or is_one_pass(program, loop):
                 continue
             is_dealt = loader is not None and bool(loader.distributed_samplers)
             is_first = loader not in beside
@@ -241,6 +241,23 @@ def is_told_by_callers(program: Program, loop: TrainLoop) -> bool:
         calls_set_epoch(program, where, where.scope_statements(call))
         for where, call in program.callers(function)
     )
+
+
+def is_one_pass(program: Program, loop: TrainLoop) -> bool:
+    """Whether the program goes over the batches once: no loop is around, nor around the calls."""
+    module: Module = loop.module
+    place: ast.AST = loop.steps
+    for _ in range(MAX_CALLERS):
+        if any(isinstance(up, ast.For | ast.While) for up in module.ancestors(place)):
+            return False
+        function = module.function(place)
+        if function is None:
+            return isinstance(loop.steps, ast.For)
+        callers = program.callers(function)
+        if len(callers) != 1:
+            return False
+        module, place = callers[0]
+    return False
 
 
 def epoch_loop(
