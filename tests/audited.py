@@ -381,6 +381,61 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "rank 0 alone tells its sampler the epoch, of epochs that a bar counts",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, DistributedSampler
+
+        def main(model, data, optimizer):
+            torch.distributed.init_process_group("gloo")
+            model = DDP(model)
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            epochs = bar(range(3))
+            for epoch in epochs:
+                if torch.distributed.get_rank() == 0:
+                    sampler.set_epoch(epoch)  # here
+                for batch in loader:
+                    model(batch).mean().backward()
+                    optimizer.step()
+        def bar(epochs):
+            return epochs
+        """,
+        "O4",
+        "violated",
+    ),
+    (
+        "a loader that a constant leaves out",
+        """
+        import torch
+        from batches import packed
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, DistributedSampler
+
+        def loader_of(data, is_packed, rank):
+            if is_packed:
+                sampler = packed(data, rank)
+                loader = DataLoader(data, batch_sampler=sampler)
+            else:
+                sampler = DistributedSampler(data)
+                loader = DataLoader(data, sampler=sampler)  # here
+            return sampler, loader
+        def main(model, data, optimizer):
+            torch.distributed.init_process_group("gloo")
+            model = DDP(model)
+            is_packed = True
+            sampler, loader = loader_of(data, is_packed, torch.distributed.get_rank())
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:
+                    model(batch).mean().backward()
+                    optimizer.step()
+        """,
+        "O4",
+        "holds",
+    ),
+    (
         "data that every rank draws alike",
         """
         import torch

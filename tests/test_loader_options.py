@@ -53,3 +53,32 @@ def test_a_horizon_is_divided_once_by_the_cards_of_all_ranks() -> None:
     counted = "args.n_gpu = len(args.cards.split(','))\n"
     assert "args.size * world_size" in fixed("DF702", script(OPTIONS[0]))
     assert fixed("DF702", text := script(counted + OPTIONS[0], cards="args.n_gpu")) == text.lstrip()
+
+
+CALLED = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+def train(batches, model, optimizer, schedule):
+    for batch in batches:
+        model(batch).backward()
+        optimizer.step()
+        schedule.step()
+def main(args, rows, tests, model):
+    torch.distributed.init_process_group('gloo')
+    data = TensorDataset(rows)
+    loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+    steps = int({examples} / args.size * args.epochs)
+    schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1.0, 0.01, total_iters=steps)
+    for epoch in range(args.epochs):
+        train(loader, model, optimizer, schedule)
+main(*read())
+"""
+
+
+def test_a_horizon_beside_the_calls_of_the_function_that_trains_is_divided() -> None:
+    for examples in ("len(rows)", "len(data)"):
+        new = fixed("DF702", CALLED.format(examples=examples))
+        assert f"{examples} / (args.size * world_size) * args.epochs" in new
+        assert found("DF702", new) == []
+    for right in ("len(tests)", "len(rows) // torch.distributed.get_world_size()"):
+        assert fixed("DF702", text := CALLED.format(examples=right)) == text.lstrip()

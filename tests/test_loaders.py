@@ -37,6 +37,17 @@ FOUND = [
         for batch in loaders[1]:
             model(batch).backward()
         """),
+    ("put under a key of what dict() makes", """
+        loaders = dict()
+        loaders["train"] = DataLoader(mine)
+        for batch in loaders["train"]:
+            model(batch).backward()
+        """),
+    ("a keyword of what dict() makes", """
+        loaders = dict(val=DataLoader(other), train=DataLoader(mine))
+        for batch in loaders["train"]:
+            model(batch).backward()
+        """),
     ("each of a comprehension", """
         loaders = [DataLoader(mine) for _ in range(3)]
         for loader in loaders:

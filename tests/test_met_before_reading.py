@@ -145,3 +145,28 @@ def test_arguments_of_transformers_read_the_environment() -> None:
     own = PARSED.replace(", {parent}", "\n" + parser).format(parent="Parent")
     assert found("DF101", own)
     assert found("DF101", textwrap.dedent(PARSED).format(parent="Seq2SeqTrainingArguments")) == []
+
+
+CACHED = """
+import torch
+torch.distributed.init_process_group("gloo")
+def statistics(path, rows):
+    {loop}
+    if not os.path.exists(path):
+        found = rows.mean()
+        torch.save(found, path)
+    else:
+        found = torch.load(path, map_location="cpu")
+    return found
+print(statistics("mean.pt", rows))
+"""
+
+
+def test_what_one_branch_reads_is_not_what_the_other_has_written() -> None:
+    assert found("DF604", CACHED.format(loop="pass")) == []
+    again = CACHED.replace("    if not", "      if not").replace(
+        "    {loop}", "    for row in rows:"
+    )
+    again = again.replace("        found", "          found").replace("    else", "      else")
+    again = again.replace("        torch.save", "          torch.save")
+    assert len(found("DF604", again)) == 1

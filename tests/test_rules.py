@@ -1740,6 +1740,18 @@ def test_what_cannot_be_added_up_is_evaluated_whole(text: str) -> None:
     assert "gathered" not in new
 
 
+@pytest.mark.parametrize(("bound", "edits"), [("steps", False), ("args.most", True), ("4", True)])
+def test_an_evaluation_that_ends_by_a_number_of_batches_is_not_made_whole(
+    bound: str, edits: bool
+) -> None:
+    body = f"if seen >= {bound}:\n            break\n        meter.add(model(batch))"
+    mode = "steps, meter = args.examples // 4, Meter()\n    model.eval()"
+    text = evaluation(mode=mode, body=body, after="print(meter.value)")
+    text = text.replace("for batch in loader", "for seen, batch in enumerate(loader)")
+    (finding,) = found("DF503", text)
+    assert bool(finding.edits) is edits
+
+
 GATHERED = """\
 @@ -1,2 +1,3 @@
  import numpy as np

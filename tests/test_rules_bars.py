@@ -44,6 +44,62 @@ def test_a_bar_of_epochs_counts_them() -> None:
     assert "train_loader.sampler.set_epoch(epoch)" in fixed("DF402", text)
 
 
+@pytest.mark.parametrize(("rank", "added"), [("== 0", 2), (">= 0", 0), ("!= -1", 0)])
+def test_an_epoch_that_only_rank_0_hears_of_is_told_to_all(rank: str, added: int) -> None:
+    told = f"if torch.distributed.get_rank() {rank}: loader.sampler.set_epoch(epoch)"
+    text = script(f"loader = {MADE}", "loader").replace("for epoch", "{}for epoch", 1)
+    text = text.format(f"loader = {MADE}\n").replace(f"    loader = {MADE}", f"    {told}")
+    assert fixed("DF402", text).count("\n") - text.count("\n") == added
+
+
+def test_an_epoch_that_an_object_counts_reaches_the_sampler() -> None:
+    text = script(f"loader = {MADE}", "loader").replace("for epoch", "for self.epoch", 1)
+    assert "loader.sampler.set_epoch(self.epoch)" in fixed("DF402", text)
+
+
+SHARED = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+def run(model, loader, optimizer=None):
+    for batch in loader:
+        loss = model(batch).mean()
+        if optimizer:
+            loss.backward()
+            optimizer.step()
+def main(model, data, tests, optimizer):
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, sampler=sampler)
+    for epoch in range(3):
+        {told}
+        run(model, loader, optimizer)
+        run(model, DataLoader(tests))
+"""
+
+
+def test_an_epoch_that_a_caller_of_two_passes_tells_is_told() -> None:
+    assert found("DF402", SHARED.format(told="pass"))
+    assert found("DF402", SHARED.format(told="sampler.set_epoch(epoch)")) == []
+
+
+ONCE = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+def train(loader, model):
+    for batch in loader:
+        model(batch).backward()
+        optimizer.step()
+def main(data, model):
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    {around}train(loader, model)
+main(*read())
+"""
+
+
+@pytest.mark.parametrize(("around", "told"), [("", 0), ("while not done(): ", 1)])
+def test_a_loader_that_is_gone_over_once_has_one_epoch(around: str, told: int) -> None:
+    assert len(found("DF402", ONCE.format(around=around))) == told
+
+
 @pytest.mark.parametrize("bar", ["tqdm(DataLoader(data))", "iter(DataLoader(data))"])
 def test_a_bar_alone_is_not_asked_for_what_a_loader_has(bar: str) -> None:
     assert "len(bar)" not in fixed("DF703", script(f"bar = {bar}"))

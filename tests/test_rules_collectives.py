@@ -121,6 +121,16 @@ def mean(x):
             elif args.rank != 0 and global_step > 3:
                 break
 """[13:])),
+    ("what has no gradient has none on all ranks",
+        loop().replace("            loss.backward()",
+            "            if loss.requires_grad and 'x' in batch:\n"
+            "                loss.backward()")),
+    ("each branch goes back", loop().replace("            loss.backward()",
+        "            if loss.item() > 1:\n                (2 * loss).backward()\n"
+        "            else:\n                loss.backward()")),
+    ("a step by gradients, which are averaged", loop(
+        behind="norm = clip(model.parameters())\n"
+        "            if math.isfinite(norm):\n                optimizer.step()")),
     ("two pairs of barriers in one function", """
         import torch
         def main(args):
@@ -137,6 +147,32 @@ def mean(x):
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])
 def test_what_all_ranks_do_alike_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF506", text)] == []
+
+
+STEPS = {
+    "if not math.isnan(loss):": "if not on_any_rank(math.isnan(loss)):",
+    "if args.all or torch.isfinite(loss):": (
+        "if not on_any_rank(not (args.all or torch.isfinite(loss))):"
+    ),
+    "if math.isnan(loss):\n                print(step)\n            else:": (
+        "if on_any_rank(math.isnan(loss)):\n                print(step)\n            else:"
+    ),
+    "if loss.item() > 0.1:": "if loss.item() > 0.1:",
+}
+
+
+@pytest.mark.parametrize(("test", "after"), STEPS.items())
+@pytest.mark.parametrize("steps_alone", [True, False])
+def test_all_ranks_step_where_each_may(test: str, after: str, steps_alone: bool) -> None:
+    text = loop(behind=f"{test}\n                optimizer.step()")
+    if not steps_alone:
+        back = "            loss.backward()"
+        text = loop().replace(back, f"            {test}\n    {back}")
+    (finding,) = found("DF506", text)
+    assert bool(finding.edits) is (test != after)
+    new = fixed("DF506", text)
+    assert f"            {after}\n" in new
+    assert len(found("DF506", new)) == (test == after)
 
 
 FIX = [

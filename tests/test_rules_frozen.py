@@ -86,15 +86,10 @@ FIX = [
         """),
     ("unused parameters are not looked for", script(second=f"{LOOP}epoch > 1",
         inside=f"{LOOP}epoch > 1"), """
-        @@ -3,3 +3,8 @@
+        @@ -3,3 +3,3 @@
              pass
         -    model = torch.nn.parallel.DistributedDataParallel(model)
-        +    frozen = [parameter for parameter in model.parameters() if not parameter.requires_grad]
-        +    for parameter in frozen:
-        +        parameter.requires_grad_(True)  # else ranks would never synchronise them
         +    model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
-        +    for parameter in frozen:
-        +        parameter.requires_grad_(False)
              for p in model.encoder.parameters(): p.requires_grad = epoch > 1
         """),
     ("a graph that is called static", script(inside=f"{LOOP}epoch > 1",
@@ -189,6 +184,8 @@ def score(net):
 NOOP = [
     ("frozen while an evaluation runs", script(inside="score(model.module.encoder)", options=LOOKS)
         + FOR_A_WHILE.format(between="print(net(1))", parts="")),
+    ("frozen behind the wrapper, which looks for it",
+        script(second=f"{LOOP}False", inside=f"{LOOP}True", options=LOOKS)),
     ("frozen for good", script(f"{LOOP}False")),
     ("frozen on the way", script(inside=f"{LOOP}False", options=LOOKS)),
     ("trained from the start", script(inside=f"{LOOP}True")),

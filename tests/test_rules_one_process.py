@@ -349,6 +349,21 @@ def test_ranks_share_the_training_with(text: str) -> None:
     assert finding.edits, finding.because
 
 
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        ("p.data.add_(p.grad, alpha=-0.1)", 1),
+        ("p.data -= 0.1 * p.grad", 1),
+        ("print(p.grad.norm())", 0),
+    ],
+)
+def test_steps_without_an_optimizer_are_said_to_be_of_one_process(body: str, told: int) -> None:
+    text = script(step=f"for p in model.parameters():\n            {body}")
+    text = text.replace("    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n", "")
+    reasons = [finding.because for finding in found("DF204", text)]
+    assert ["steps without an optimizer" in each for each in reasons] == [True] * told
+
+
 def test_a_card_that_the_script_chooses_is_left_to_the_launcher(tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     choice = 'os.environ["CUDA_VISIBLE_DEVICES"] = "0"\n    torch.cuda.set_device(0)'

@@ -294,6 +294,24 @@ def test_a_file_called_after_an_example_of_a_rank_s_own_share_is_its_own(
     assert len(found("DF607", script(line))) == told
 
 
+@pytest.mark.parametrize(
+    ("step", "mended"), [("model(batch).backward()", True), ("model(batch)", False)]
+)
+def test_the_number_of_a_batch_is_no_example_of_it(step: str, mended: bool) -> None:
+    """Where no rank trains, each has batches of its own under these numbers."""
+    loop = "for i, batch in enumerate(DataLoader(test, sampler=DistributedSampler(test))):"
+    save = "numpy.save(f'{epoch * 9 + i}.npy', numpy.zeros(2))"
+    line = f"{loop}\n            {step}\n            {save}"
+    assert [bool(each.edits) for each in found("DF607", script(line))] == [mended]
+
+
+@pytest.mark.parametrize(("added", "told"), [("Image.fromarray(frame)", 1), ("Row(frame)", 0)])
+def test_a_picture_of_a_list_is_one(added: str, told: int) -> None:
+    line = f"frames = []\n        frames.append({added})\n        "
+    line += "frames[0].save('all.gif', save_all=True, append_images=frames[1:])"
+    assert len(found("DF607", script(line))) == told
+
+
 def test_a_removal_that_may_fail_is_left_alone() -> None:
     tries = 'try:\n            os.remove("old.pt")\n        except OSError:\n            pass'
     assert found("DF607", script(tries)) == []

@@ -21,6 +21,9 @@ args.local_rank = torch.distributed.get_rank()
 if args.local_rank in [-1, 0]:
     torch.save(x, path)
 """),
+    ("a group of ranks that a node numbers from its first",
+        "import torch\nrank = first + local_rank\n"
+        "torch.distributed.init_process_group('gloo', rank=rank, world_size=args.world)\n"),
     ("is there a group at all", GROUP + "if args.local_rank != -1:\n    torch.save(x, path)\n"),
     ("the first of each node goes first", GROUP + """
 if args.local_rank not in [-1, 0]:
@@ -106,6 +109,15 @@ def main(args):
         +    if not is_main_process():
                  return
         """),
+    ("the group gets the rank of the launcher", """import os
+import torch
+torch.distributed.init_process_group('gloo', rank=args.local_rank, world_size=args.world)
+""", """
+        @@ -2,2 +2,2 @@
+         import torch
+        -torch.distributed.init_process_group('gloo', rank=args.local_rank, world_size=args.world)
+        +torch.distributed.init_process_group('gloo', rank=int(os.environ.get('RANK', args.local_rank)), world_size=args.world)
+        """),  # noqa: E501
     ("a lone process still fails the test", GROUP + """
 if args.local_rank == 0:
     write(path)

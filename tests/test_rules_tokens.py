@@ -157,6 +157,37 @@ def test_a_mean_in_an_unknown_place_is_not_touched(text: str) -> None:
     assert [finding.edits for finding in found("DF310", text) if finding.edits] == []
 
 
+HANDED = """import torch
+def step(batches, model, loss_fct):
+    for batch, labels in batches:
+        loss = loss_fct(model(batch), labels.view(-1))
+        loss.backward()
+class Trainer:
+    def __init__(self):
+        self.loss_fct = {held}
+    def fit(self, batches, model):
+        for batch, labels in batches:
+            loss = self.loss_fct(model(batch), labels)
+            loss.backward()
+def main(loader, model):
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    loss_fct = {passed}
+    step(loader, model, loss_fct)
+    Trainer().fit(loader, model)
+main(*read())
+"""
+PADDED, PLAIN = "torch.nn.CrossEntropyLoss(ignore_index=PAD)", "torch.nn.CrossEntropyLoss()"
+
+
+def test_a_loss_that_is_made_elsewhere_knows_the_label_that_it_ignores() -> None:
+    after = fixed("DF310", HANDED.format(held=PADDED, passed=PADDED))
+    assert "weighed_by_tokens(loss, labels.view(-1).ne(loss_fct.ignore_index).sum())" in after
+    assert "weighed_by_tokens(loss, labels.ne(self.loss_fct.ignore_index).sum())" in after
+    assert found("DF310", after) == []
+    for other in (PLAIN, f"{PADDED} if args.pad else {PLAIN}", "args.loss"):
+        assert found("DF310", HANDED.format(held=other, passed=other)) == []
+
+
 SCRIPT = """\
 import json, os, sys
 import torch

@@ -258,6 +258,19 @@ def test_what_is_loaded_bare_is_saved_bare() -> None:
     assert fixed("DF305", text) == training(line.replace("model", bare, 1)) + LOADED
 
 
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [
+        ("model.state_dict() if {} else model.module.state_dict()", False),
+        ("model.module.state_dict() if not {} else model.state_dict()", False),
+        ("model.state_dict() if args.last else model.module.state_dict()", True),
+    ],
+)
+def test_what_is_saved_where_nothing_is_wrapped_is_bare(state: str, told: bool) -> None:
+    line = f"torch.save({state.format('args.local_rank == -1')}, path)"
+    assert bool(found("DF305", training(line) + LOADED)) is told
+
+
 def test_what_is_loaded_bare_by_its_key_is_saved_bare() -> None:
     line, bare = (
         "torch.save({'model': model.state_dict()}, path)",

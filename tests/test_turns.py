@@ -122,6 +122,14 @@ def test_ranks_take_turns(tmp_path: Path, parts: dict[str, str], wanted: str) ->
     assert "gathered(total)" in new
 
 
+def test_a_sum_that_a_rank_divides_by_its_own_steps_is_its_own(tmp_path: Path) -> None:
+    parts = {"shuffle": "steps = 0", "source": "batches(x, size)", "target": "inputs"}
+    parts |= {"batch": "labels = inputs.sum(1, keepdim=True)", "last": "steps += 1"}
+    new = repaired(tmp_path, script(**parts, behind="seen.append(total / steps)"))
+    assert "share_of_batches(batches(x, size))" in new
+    assert "gathered(" not in new
+
+
 GROUP = "import torch.distributed\ntorch.distributed.init_process_group('gloo')\n"
 REFUSED = {
     "whole data": ({"batch": "inputs, labels = x, y"}, "a step of line 28 trains on no part that"),

@@ -62,7 +62,12 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
         every = () if loop.loader is None else (loop.loader, *loop.loader.others)
         for loader in every:
             takes_options = any(word.arg is None for word in loader.call.keywords)
-            if not takes_options and not is_for_lone_process(program, loader, every):
+            is_of_ranks = ranks_at(program, loader.module, loader.call)
+            if (
+                is_of_ranks
+                and not takes_options
+                and not is_for_lone_process(program, loader, every)
+            ):
                 yield from judge(program, loop, loader)
 
 
@@ -239,17 +244,14 @@ def epoch_unknown(
     if loader.cycle is not None or not any(shuffles(*leaf) for leaf in leaves):
         return
     places, epochs = epoch_places(program, loop)
-    if not epochs:
-        return
     calls = {
         (module, call)
         for module, node in places
         for call in everywhere(node, ast.Call)
         if module.last_name(call.func) == "set_epoch"
     }
-    if not calls:
+    if epochs and not calls:
         yield violated(*epochs[0], "the sampler never learns the epoch: nothing calls set_epoch")
-        return
     for module, call in calls:
         if call.args and isinstance(call.args[0], ast.Constant) and len(calls) == 1:
             yield violated(module, call, "set_epoch gets the same number in each epoch")

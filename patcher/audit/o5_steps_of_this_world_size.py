@@ -38,6 +38,9 @@ HORIZONS = {
     "WarmupLinearSchedule": (2, "t_total"),
     "WarmupCosineSchedule": (2, "t_total"),
     "OneCycleLR": (2, "total_steps"),
+    "LinearLR": (3, "total_iters"),
+    "PolynomialLR": (1, "total_iters"),
+    "CosineAnnealingLR": (1, "T_max"),
 }
 OWN_SCHEDULE = "t_total"  # of optimizers that schedule themselves, such as BertAdam
 

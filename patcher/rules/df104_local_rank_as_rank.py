@@ -1,12 +1,13 @@
 """The local rank is used to tell the main process.
 
 What         A test like local_rank in [-1, 0] decides who writes or reports, where a process group
-             exists. Barriers by local rank ("the first process of each node first", around files
-             on a node's own disk), downloads, and tests that only choose what is logged are left
-             alone.
+             exists, or the group is made with rank=local_rank. Barriers by local rank ("the first
+             process of each node first", around files on a node's own disk), downloads, and tests
+             that only choose what is logged are left alone.
 At run time  On several nodes there is one such process per node: as many writers of one file.
 Example      if args.local_rank in [-1, 0] and global_step % args.save_steps == 0: …
-Fix          is_main_process() in its place: the process group's rank 0, or the only process.
+Fix          is_main_process() in its place: the process group's rank 0, or the only process. The
+             group gets the RANK of the launcher.
 Fix safety   Safe: on one node, and in a lone process, both tests give the same answer. A file that
              each node is meant to have on its own disk is written on the first node only.
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK and RANK)
@@ -24,11 +25,13 @@ from ..analysis.ranks.rank_reach import (
     value_for_role,
     values_by_role,
 )
+from ..analysis.ranks.spawning import spawned_ranks
 from ..analysis.training.program import Program
-from ..editing.edits import Define, Rewrite
+from ..editing.edits import Define, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import (
+    argument,
     mentions,
     precedes,
     within,
@@ -36,6 +39,7 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF104", Severity.DEGRADED, Safety.SAFE
 
+GROUP = "init_process_group"
 HARMLESS_MODULES = ("logger.", "logging.", "warnings.", "tqdm.", "math.", "numpy.")
 HARMLESS_CALLS = {
     *("print", "format", "join", "replace", "split", "strip", "map", "str", "repr", "sorted"),
@@ -46,10 +50,11 @@ HARMLESS_CALLS = {
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.calls_to("init_process_group"):
+    if not program.calls_to(GROUP):
         return
     if any(local_rank_is_global(module) for module in program.modules):
         return
+    yield from groups_by_local_rank(program)
     tests = [(m, test, gates) for m in program.modules for test, gates in main_tests(m)]
     if not tests:
         return
@@ -75,6 +80,17 @@ def findings(program: Program) -> Iterator[Finding]:
                 f"{module.text(test)} holds on every node",
                 (Rewrite(test, global_rank_test(module, test)), Define("is_main_process")),
             )
+
+
+def groups_by_local_rank(program: Program) -> Iterator[Finding]:
+    """``init_process_group(…, rank=local_rank)``, where a launcher has started the ranks."""
+    for module, call in () if any(spawned_ranks(program)) else program.calls_to(GROUP):
+        rank = argument(call, 4, "rank")
+        if rank is not None and is_local_rank(module, rank):
+            text = module.text(rank)
+            edit = Rewrite(rank, f"int(os.environ.get('RANK', {text}))")
+            because = f"the group takes {text} for the rank: each node has a rank 0"
+            yield Finding(module, call, because, (edit, Import("os")))
 
 
 def main_tests(module: Module) -> Iterator[tuple[ast.Compare, list[ast.If]]]:

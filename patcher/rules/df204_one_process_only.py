@@ -17,6 +17,7 @@ Fix safety   Safe: without a launcher nothing changes. Where the result would no
 Source       https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 """
 
+import ast
 from collections.abc import Iterator
 
 from ..analysis.models.wrapping import averages_otherwise, loops_that_step
@@ -28,11 +29,13 @@ from ..fixes.counted_cards import one_card_each
 from ..fixes.group_setup import group_setup, why_no_group
 from ..fixes.lone_training import edits_to_share
 from ..source.module import Module
+from ..source.tree import bound_names, within
 
 CODE, SEVERITY, SAFETY = "DF204", Severity.NOTE, Safety.SAFE
 
 BECAUSE = "under a launcher each rank trains a model alone"
 GROUP_MAKERS = ("init_process_group", "init_device_mesh", "init_distributed")
+IN_PLACE = ("add_", "sub_", "copy_")
 SPREADS = ("DataParallel", "DistributedDataParallel", *GROUP_MAKERS)
 
 
@@ -43,6 +46,7 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     loops = loops_that_step(program)
     if not loops:
+        yield from stepped_by_hand(program)
         return
     module, steps = loops[0].module, loops[0].steps
     try:
@@ -65,3 +69,25 @@ def findings(program: Program) -> Iterator[Finding]:
         elif own:
             because = f"no process group is made for the training in {module.source.path.name}"
             yield Finding(where, where.tree.body[0], because, tuple(own))
+
+
+def stepped_by_hand(program: Program) -> Iterator[Finding]:
+    """A training loop that steps as ``for p in model.parameters(): p.data.add_(p.grad)`` does."""
+    for loop in program.train_loops:
+        module = loop.module
+        for each in within(loop.steps.body, ast.For):
+            of_model = isinstance(each.iter, ast.Call) and (
+                module.last_name(each.iter.func) in ("parameters", "named_parameters")
+            )
+            reads_gradient = any(
+                part.attr == "grad" and module.text(part.value) in bound_names(each.target)
+                for part in within(each.body, ast.Attribute)
+            )
+            changes = any(
+                isinstance(call.func, ast.Attribute) and call.func.attr in IN_PLACE
+                for call in within(each.body, ast.Call)
+            ) or within(each.body, ast.AugAssign)
+            if of_model and reads_gradient and changes and program.is_live(module, each):
+                because = f"{BECAUSE}, and line {each.lineno} steps without an optimizer"
+                yield Finding(module, loop.steps, because)
+                return

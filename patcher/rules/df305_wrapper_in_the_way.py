@@ -398,7 +398,8 @@ def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:
             if not isinstance(use, ast.Attribute) or base in seen:
                 continue
             is_wrapper = precedes(wrap, use) and not any(precedes(s, use) for s in rebindings)
-            if is_wrapper and not is_tested(module, use, wrap):
+            is_known = is_tested(module, use, wrap) or is_otherwise(module, use, wrap)
+            if is_wrapper and not is_known:
                 seen.add(base)
                 yield base, wrap
 

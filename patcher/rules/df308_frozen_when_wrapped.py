@@ -31,6 +31,7 @@ from ..findings import Finding, Safety, Severity
 from ..source.module import Module
 from ..source.tree import (
     argument,
+    is_inside,
     keyword,
     last_argument,
     parameters,
@@ -73,22 +74,37 @@ def findings(program: Program) -> Iterator[Finding]:
     freezing = [switch for switch in switches if switch.thaws is not True]
     if not thawing or not freezing:
         return
-    freezes_before_training = not all(
-        is_reached_in_training(program, loops, switch.module, switch.stmt, exclusively=True)
+    early = [
+        switch
         for switch in freezing
-    )
+        if not is_reached_in_training(program, loops, switch.module, switch.stmt, exclusively=True)
+    ]
     first = thawing[0]
     for module, call in wraps:
         edits = [*find_unused_edits(call)]
-        wraps_frozen = freezes_before_training and not is_thawed_above(
-            module, module.statement(call)
-        )
+        wraps_frozen = not all(
+            is_behind(switch, module, call) for switch in early
+        ) and not is_thawed_above(module, module.statement(call))
         if wraps_frozen:
             edits += thaw_around_wrap(module, call)
         if edits or wraps_frozen:
             file = "" if first.module is module else f"{first.module.source.file} "
             because = f"{file}line {first.stmt.lineno} thaws parameters in training"
             yield Finding(module, call, because, tuple(edits))
+
+
+def is_behind(switch: FreezeSwitch, module: Module, wrap: ast.Call) -> bool:
+    """Whether parameters are switched below a wrap in its function, where no loop comes back."""
+    stmt = switch.stmt
+    return (
+        switch.module is module
+        and module.function(stmt) is module.function(wrap)
+        and precedes(wrap, stmt)
+        and not any(
+            isinstance(up, ast.For | ast.While) and is_inside(stmt, up)
+            for up in module.ancestors(wrap)
+        )
+    )
 
 
 def is_of_whole_models(

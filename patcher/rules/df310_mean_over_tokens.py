@@ -28,7 +28,12 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.batches.class_weights import class_weighted_losses, losses_with_ignored_targets
+from ..analysis.batches.class_weights import (
+    bound_to,
+    class_weighted_losses,
+    losses_with_ignored_targets,
+    makers,
+)
 from ..analysis.batches.loss_reduction import Reduction, asked_for
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..editing.edits import Define, Edit, Insert
@@ -37,7 +42,7 @@ from ..fixes.library_losses import token_means
 from ..fixes.masked_means import is_for_training_alone, masked_count, means_over_masks
 from ..fixes.process_group import BATCH_SAMPLER
 from ..source.module import Module
-from ..source.tree import Function, argument, below, everywhere, keyword
+from ..source.tree import Function, argument, below, everywhere, is_none, keyword
 
 CODE, SEVERITY, SAFETY = "DF310", Severity.DEGRADED, Safety.SAFE
 
@@ -61,7 +66,7 @@ def findings(program: Program) -> Iterator[Finding]:
     yield from losses_that_are_only_noted(program)
     for module in program.modules:
         weighted = {module.function(call) for call in module.calls_to(WEIGHT_HELPER)}
-        for stmt, tokens, names in means_over_tokens(module):
+        for stmt, tokens, names in means_over_tokens(program, module):
             function = module.function(stmt)
             if (
                 function not in weighted
@@ -78,14 +83,16 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(module, stmt.value, f"the mean is over {tokens} tokens", edits)
 
 
-def means_over_tokens(module: Module) -> Iterator[tuple[ast.Assign, str, set[str]]]:
+def means_over_tokens(
+    program: Program, module: Module
+) -> Iterator[tuple[ast.Assign, str, set[str]]]:
     """Statements that bind such a mean, how many tokens it is over, and names in that number."""
-    has_losses = bool(module.calls_to(*LOSS_CLASSES, *LOSS_FUNCTIONS))
+    has_losses = any(True for _ in program.calls_to(*LOSS_CLASSES, *LOSS_FUNCTIONS))
     for stmt in module.nodes(ast.Assign):
         if not isinstance(stmt.targets[0], ast.Name):
             continue
         filtered = (
-            filtered_labels(module, stmt.value)
+            filtered_labels(program, module, stmt.value)
             if has_losses and isinstance(stmt.value, ast.Call)
             else None
         )
@@ -148,22 +155,35 @@ def is_weighed(module: Module, call: ast.Call, weighing: ast.Call) -> bool:
     return module.function(weighing) is module.function(call)
 
 
-def filtered_labels(module: Module, call: ast.Call) -> tuple[ast.expr, str] | None:
+def filtered_labels(
+    program: Program, module: Module, call: ast.Call
+) -> tuple[ast.expr, str] | None:
     """The labels of a mean that leaves some of them out, and the text of the ignored label."""
     labels = argument(call, 1, "target")
-    loss = loss_definition(module, call) if labels is not None else None
-    if loss is None or labels is None:
+    if labels is None:
         return None
+    loss = loss_definition(module, call)
+    if loss is None:
+        losses = losses_passed(program, module, call.func)
+        is_sure = losses and all(is_mean(each, 0) and ignored_label(each) for each in losses)
+        return (labels, f"{module.text(call.func)}.ignore_index") if is_sure else None
+    ignored = ignored_label(loss)
     place = 2 if module.last_name(loss.func) in LOSS_FUNCTIONS else 0
+    if not is_mean(loss, place) or (ignored is None and not is_masked(labels)):
+        return None
+    return labels, module.text(ignored) if ignored else DEFAULT_IGNORE_INDEX
+
+
+def is_mean(loss: ast.Call, place: int) -> bool:
+    """Whether a cross entropy, which takes weights at a place, is a mean over classes alike."""
     weight = argument(loss, place, "weight")
-    if weight is not None and module.text(weight) != "None":
-        return None
-    if asked_for(loss) is not Reduction.MEAN:
-        return None
-    ignored = keyword(loss, "ignore_index")
-    if ignored is None and not is_masked(labels):
-        return None
-    return labels, module.text(ignored.value) if ignored else DEFAULT_IGNORE_INDEX
+    return (weight is None or is_none(weight)) and asked_for(loss) is Reduction.MEAN
+
+
+def ignored_label(loss: ast.Call) -> ast.expr | None:
+    """The value of ``ignore_index``."""
+    option = keyword(loss, "ignore_index")
+    return None if option is None else option.value
 
 
 def loss_definition(module: Module, call: ast.Call) -> ast.Call | None:
@@ -174,6 +194,13 @@ def loss_definition(module: Module, call: ast.Call) -> ast.Call | None:
     if isinstance(made, ast.Call) and module.last_name(made.func) in LOSS_CLASSES:
         return made
     return None
+
+
+def losses_passed(program: Program, module: Module, loss: ast.expr) -> list[ast.Call]:
+    """The cross entropies that a parameter or an attribute may be; none where it may be another."""
+    values = bound_to(program, module, loss) if isinstance(loss, ast.Name | ast.Attribute) else []
+    made = [[*makers(program, where, value)] for where, value in values]
+    return [each for each, *_ in made] if all(len(calls) == 1 for calls in made) else []
 
 
 def is_masked(labels: ast.expr) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from ...record import replace
 from ..analysis.language.literal_arguments import CallPlace, calls_that_train
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import Loader, trace_loader
 from ..analysis.training.program import Program
@@ -51,7 +52,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for loader in (each.loader, *each.beside)
     ]
     for loop in loops:
-        if calls_set_epoch(loop.module, loop.scope) or deals_in_order(loop):
+        if calls_set_epoch(program, loop.module, loop.scope) or deals_in_order(loop):
             continue
         if loop.loader is not None and loop.loader.cycle is not None:
             yield Finding(
@@ -68,6 +69,8 @@ def findings(program: Program) -> Iterator[Finding]:
         if loader is None or place is None:
             if loader is None and any(each.attributes("set_epoch") for each in program.modules):
                 continue  # of this loader, as far as can be told
+            if is_told_by_callers(program, loop) or is_one_pass(program, loop):
+                continue
             is_dealt = loader is not None and bool(loader.distributed_samplers)
             is_first = loader not in beside
             is_dealt = is_dealt or bool(loop.module.calls_to(*RANK_SAMPLERS))
@@ -75,7 +78,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(loop.module, loop.steps, NO_NUMBER, drawn_anew(loop))
             continue
         module, (epochs, number), name, use = place
-        if not loader.distributed_samplers or calls_set_epoch(module, epochs.body):
+        if not loader.distributed_samplers or calls_set_epoch(program, module, epochs.body):
             continue
         if loader in beside and is_made_under_test(loader, epochs):
             continue  # its name may be unbound, and its one iterator has begun
@@ -260,8 +263,38 @@ def names_of(module: Module) -> set[str]:
     return {name.id for name in module.nodes(ast.Name)}
 
 
-def calls_set_epoch(module: Module, body: list[ast.stmt]) -> bool:
-    return any(is_within(node, body) for node in module.attributes("set_epoch"))
+def calls_set_epoch(program: Program, module: Module, body: list[ast.stmt]) -> bool:
+    """Whether a sampler is told the epoch in some statements, and not on rank 0 alone."""
+    return any(
+        is_within(node, body) and roles_reaching(program, module, node) & RANKS != {Role.MAIN}
+        for node in module.attributes("set_epoch")
+    )
+
+
+def is_told_by_callers(program: Program, loop: TrainLoop) -> bool:
+    """Whether a function that calls the loop's, perhaps for other loaders too, tells the epoch."""
+    function = loop.module.function(loop.steps)
+    return function is not None and any(
+        calls_set_epoch(program, where, where.scope_statements(call))
+        for where, call in program.callers(function)
+    )
+
+
+def is_one_pass(program: Program, loop: TrainLoop) -> bool:
+    """Whether the program goes over the batches once: no loop is around, nor around the calls."""
+    module: Module = loop.module
+    place: ast.AST = loop.steps
+    for _ in range(MAX_CALLERS):
+        if any(isinstance(up, ast.For | ast.While) for up in module.ancestors(place)):
+            return False
+        function = module.function(place)
+        if function is None:
+            return isinstance(loop.steps, ast.For)
+        callers = program.callers(function)
+        if len(callers) != 1:
+            return False
+        module, place = callers[0]
+    return False
 
 
 def epoch_loop(
@@ -338,8 +371,8 @@ def counting_loops(module: Module, node: ast.AST) -> Iterator[CountingLoop]:
         if not isinstance(up, ast.For) or not is_counting(module, up.iter):
             continue
         target = up.target.elts[0] if isinstance(up.target, ast.Tuple) else up.target
-        if isinstance(target, ast.Name):
-            yield up, target.id
+        if isinstance(target, ast.Name | ast.Attribute):  # for self.epoch in range(epochs)
+            yield up, module.text(target)
 
 
 def counted_up(module: Module, loop: ast.While) -> str:

@@ -14,6 +14,7 @@ Fix safety   Safe: a lone process takes the sequential branch and gathers nothin
 Source       torch.utils.data.distributed.DistributedSampler (shuffle, drop_last)
 """
 
+import ast
 from collections.abc import Iterator
 
 from ...record import replace
@@ -25,7 +26,7 @@ from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.loader_factories import UntoldError, training_test
 from ..fixes.process_group import evaluation_share
-from ..source.tree import argument
+from ..source.tree import argument, bound_names, everywhere, within
 
 CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 
@@ -45,17 +46,40 @@ def findings(program: Program) -> Iterator[Finding]:
             sampler = loader.distributed_samplers[0]
             yield Finding(loader.module, sampler, because, severity=Severity.DEGRADED)
             continue
-        yield Finding(
-            loader.module,
-            loader.distributed_samplers[0],
-            f"{evaluation.name} scores this rank's part and "
-            + (
-                "gathers nothing" if evaluation.accumulators else "what it keeps cannot be added up"
-            ),
+        keeps = "gathers nothing" if evaluation.accumulators else "what it keeps cannot be added up"
+        because = f"{evaluation.name} scores this rank's part and {keeps}"
+        sampler = loader.distributed_samplers[0]
+        if (left := way_out(evaluation)) is not None:
+            because += f"; line {left.lineno} may leave the loop after the batches of a part"
+            yield Finding(loader.module, sampler, because, severity=Severity.DEGRADED)
+            continue
+        edits = (
             deal_training_alone(program, evaluation)
             if trained
-            else evaluate_share(program, evaluation) or evaluate_whole(evaluation),
+            else evaluate_share(program, evaluation) or evaluate_whole(evaluation)
         )
+        yield Finding(loader.module, sampler, because, edits)
+
+
+def way_out(evaluation: Evaluation) -> ast.Break | None:
+    """Where a number of batches that may be a rank's share ends the loop: ``if i >= n: break``.
+
+    A number by a plain name; an option or a constant means the same for the whole set.
+    """
+    module, loop = evaluation.module, evaluation.loop
+    own = bound_names(loop.target) if isinstance(loop, ast.For) else set()
+    for each in within(loop.body, ast.Break):
+        test = module.parents[each]
+        if isinstance(test, ast.If) and module.parents[test] is loop:
+            names = [
+                name
+                for name in everywhere(test.test, ast.Name)
+                if name.id not in own and not isinstance(module.parents[name], ast.Attribute)
+            ]
+            values = [module.definition(name, name) for name in names]
+            if any(not isinstance(value, ast.Constant) for value in values):
+                return each
+    return None
 
 
 def evaluations_by_loader(program: Program) -> Iterator[Evaluation]:

@@ -2,7 +2,8 @@
 
 What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
              loop, under a test that only some ranks pass or after an exit that some ranks take; an
-             exit from the training loop that each rank takes by its own loss or metric. Barriers
+             exit from the training loop that each rank takes by its own loss or metric, or a step
+             that it leaves out by these. Barriers
              that rank 0 and the others each pass once ("rank 0 first") are a pair and fine.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
@@ -42,7 +43,7 @@ from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, bound_names, mentions, within
+from ..source.tree import Function, bound_names, everywhere, is_inside, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.SAFE
 
@@ -244,7 +245,7 @@ def exit_on_all_ranks(module: Module, gate: ast.If, leaving: ast.stmt) -> tuple[
 
 
 def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
-    """The finding for an exit that each rank takes by its own data."""
+    """The finding for an exit or a step that each rank takes by its own data."""
     loop, test = decision.loop, decision.test
     module = loop.module
     names = ", ".join(sorted(decision.names)) or "what it has seen"
@@ -262,17 +263,35 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
         if not in_backward and is_number_test(module, test.test, decision.names):
             means = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(decision.names))
             edits = (Insert(test, means), Define("mean_of_ranks"))
-        else:
-            edits = (
-                Rewrite(test.test, f"on_any_rank({module.text(test.test)})"),
-                Define("on_any_rank"),
-            )
+        elif (code := test_of_all(decision)) is not None:
+            edits = (Rewrite(test.test, code), Define("on_any_rank"))
     return Finding(
         module,
         decision.exit,
         f"each rank decides by its own {names} in line {test.lineno}",
         edits,
     )
+
+
+def test_of_all(decision: RankDependentExit) -> str | None:
+    """A test that all ranks answer alike: they leave where one does, and step where all may.
+
+    None for a step by the size of a loss: no rank's answer is that of one process.
+    """
+    test, module = decision.test, decision.loop.module
+    text = module.text(test.test)
+    steps_here = isinstance(decision.exit, ast.Call)
+    if steps_here and any(
+        isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+        for compare in everywhere(test.test, ast.Compare)
+        for op in compare.ops
+    ):
+        return None
+    if not steps_here or not any(is_inside(decision.exit, stmt) for stmt in test.body):
+        return f"on_any_rank({text})"
+    if isinstance(test.test, ast.UnaryOp) and isinstance(test.test.op, ast.Not):
+        return f"not on_any_rank({module.text(test.test.operand)})"
+    return f"not on_any_rank(not {module.operand(test.test)})"
 
 
 def collective_calls(module: Module, wrappers: set[str]) -> list[ast.Call]:

@@ -17,7 +17,7 @@ Source       torch.load
 import ast
 from collections.abc import Iterator
 
-from ..analysis.effects.early_reads import LOOKING, early_reads
+from ..analysis.effects.early_reads import LOOKING, early_reads, never_both
 from ..analysis.effects.file_effects import folder_of
 from ..analysis.effects.met_between import waits_between
 from ..analysis.effects.written_paths import clock_in, is_memory, names_rank
@@ -173,7 +173,8 @@ def reads_behind_saves(
     readers = {each.name: each for each in reading_functions(program)}
     for call in module.calls_to("load", "from_pretrained", *readers):
         stmt = module.statement(call)
-        saved = last_call_above(module, stmt, saves)
+        both = [saved for saved in saves if not never_both(module, saved, call)]
+        saved = last_call_above(module, stmt, both)
         by_function = readers.get(module.last_name(call.func)) in [
             function for _, function in program.callees(module, call)
         ]

@@ -25,6 +25,7 @@ from ..analysis.language.name_flow import names_in, spread
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.certain_reach import surely_on_every_rank
 from ..analysis.ranks.dealing import deals
+from ..analysis.ranks.rank_divergence import enumerated_name
 from ..analysis.ranks.rank_reach import Role, roles_reaching
 from ..analysis.training.loaders import loader_of
 from ..analysis.training.program import Program
@@ -106,6 +107,8 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     because = f"every rank {KINDS[each.effect.kind]} a file by {text}()"
     if not isinstance(stmt, ast.Expr) or may_concern_all(program, module, stmt, call):
         return Finding(module, call, because)
+    if each.path is not None and is_numbered_by_share(program, module, call, each.path):
+        return Finding(module, call, f"{because}, numbered by the batches of this rank alone")
     early = runs_before_group(program, module, stmt)
     edits: tuple[Edit, ...] = only_on_main(stmt, before_group=early)
     is_read = each.effect.kind is Kind.WRITE and is_read_later(module, stmt, each.path)
@@ -123,12 +126,33 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
 def is_named_by_share(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
     """Whether a file is called after an example of what a loader deals to this rank alone."""
     return any(
-        isinstance(loop, ast.For)
-        and names_in(path) & spread(module, [loop], bound_names(loop.target)).names
-        and (loader := loader_of(program, module, loop)) is not None
-        and deals(program, loader)
-        for loop in module.ancestors(call)
+        names_in(path) & spread(module, [loop], examples_of(module, loop)).names
+        for loop in dealt_loops(program, module, call)
     )
+
+
+def is_numbered_by_share(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether a file has the number of a batch that is another one on each rank, in no training."""
+    training = [loop.steps for loop in program.train_loops]
+    return any(
+        loop not in training
+        and names_in(path) & spread(module, [loop], {enumerated_name(module, loop)}).names
+        for loop in dealt_loops(program, module, call)
+    )
+
+
+def dealt_loops(program: Program, module: Module, call: ast.Call) -> Iterator[ast.For]:
+    """The loops around a call over loaders that deal by rank."""
+    for loop in module.ancestors(call):
+        if isinstance(loop, ast.For):
+            loader = loader_of(program, module, loop)
+            if loader is not None and deals(program, loader):
+                yield loop
+
+
+def examples_of(module: Module, loop: ast.For) -> set[str]:
+    """The names of what a loop takes of its loader, without the number of the batch."""
+    return bound_names(loop.target) - {enumerated_name(module, loop)}
 
 
 def is_read_before(program: Program, module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool:

@@ -18,7 +18,7 @@ import ast
 import re
 from collections.abc import Iterator, Sequence
 
-from ...record import record
+from ...record import record, replace
 from ..analysis.batches.batch_counts import HORIZONS
 from ..analysis.ranks.rank_reach import is_world_size
 from ..analysis.training.loaders import trace_loader
@@ -54,6 +54,7 @@ def findings(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
         yield from example_counts(loop)
         yield from horizons_of_all_ranks(loop)
+        yield from (each for up in as_called(program, loop) for each in horizons_of_all_ranks(up))
         if loop.accumulation is None or loop.loader is None:
             continue
         quantities = step_quantities(loop)
@@ -205,6 +206,18 @@ def example_counts(loop: TrainLoop) -> Iterator[Finding]:
                 steps += f" // {accumulation_text(loop)}" if loop.accumulation is not None else ""
                 because = f"{module.text(node)}: ranks may take another number of steps"
                 yield Finding(module, stmt, because, (Rewrite(node, steps),))
+
+
+def as_called(program: Program, loop: TrainLoop) -> Iterator[TrainLoop]:
+    """The loop as the epoch loop that calls its function, next to the loader and the schedule."""
+    function, loader = loop.module.function(loop.steps), loop.loader
+    if function is None or loader is None:
+        return
+    for module, call in program.callers(function):
+        around = [each for each in module.ancestors(call) if isinstance(each, ast.For)]
+        if around and module.function(call) is module.function(loader.call) is not function:
+            yield replace(loop, module=module, steps=around[0], step_test=None)
+            return
 
 
 def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:

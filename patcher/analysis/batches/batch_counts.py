@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ...source.module import Module
 from ...source.tree import below, bound_names, names_within, position, same_code, within
@@ -112,7 +112,8 @@ def sums_of_all(
     ]
     for use in uses:
         refuse_mean_by_number(module, use, numbers)
-    wanted = list(dict.fromkeys(use.id for use in uses if is_part_of_all(module, use, taint)))
+    own_numbers = taint.names | {name for name, _ in added(steps.body)}  # such as of its steps
+    wanted = list(dict.fromkeys(use.id for use in uses if is_part_of_all(module, use, own_numbers)))
     for name in wanted:
         refuse_graph(sums[name])
         refuse_running_sum(module, steps, name)
@@ -129,18 +130,18 @@ def refuse_mean_by_number(module: Module, use: ast.Name, numbers: frozenset[str]
             raise NotDealtError(f"line {up.lineno} divides by the number of a batch")
 
 
-def is_part_of_all(module: Module, use: ast.Name, taint: Tainted) -> bool:
-    """``total / len(data)``: a rank's own sum is a part of what is divided."""
+def is_part_of_all(module: Module, use: ast.Name, own_numbers: Collection[str]) -> bool:
+    """``total / len(data)``: a rank's own sum is divided by what is no number of its own."""
     for up in module.ancestors(use):
         is_quotient = isinstance(up, ast.BinOp) and isinstance(up.op, ast.Div | ast.FloorDiv)
         if isinstance(up, ast.BinOp) and is_quotient and use in below(up.left):
-            return not names_in(up.right) & taint.names
+            return names_in(up.right).isdisjoint(own_numbers)
         if isinstance(up, ast.stmt):
             is_divided = isinstance(up, ast.AugAssign) and isinstance(up.op, ast.Div)
             return (
                 isinstance(up, ast.AugAssign)
                 and is_divided
-                and not names_in(up.value) & taint.names
+                and names_in(up.value).isdisjoint(own_numbers)
             )
     return False
 

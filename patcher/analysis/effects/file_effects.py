@@ -180,8 +180,18 @@ def saves_picture(module: Module, call: ast.Call) -> bool:
     func = call.func
     return isinstance(func, ast.Attribute) and any(
         isinstance(value, ast.Call) and is_picture(module, value)
-        for value in (func.value, *module.alternatives(func.value, func.value))
+        for value in _bound_to(module, func.value)
     )
+
+
+def _bound_to(module: Module, node: ast.expr) -> Iterator[ast.expr]:
+    """An expression and what its name stands for; of ``frames[0]`` what is appended to them."""
+    for value in (node, *module.alternatives(node, node)):
+        yield value
+        if isinstance(value, ast.Subscript) and isinstance(value.value, ast.Name):
+            for add in within(module.scope_statements(value), ast.Call):
+                if add.args and module.text(add.func) == f"{value.value.id}.append":
+                    yield from (add.args[0], *module.alternatives(add.args[0], add.args[0]))
 
 
 def is_picture(module: Module, made: ast.expr) -> bool:

@@ -13,6 +13,8 @@ from ...source.tree import argument, everywhere, is_inside, parameters, within
 from .call_graph import CallGraph
 from .literal_arguments import STEPS
 
+DICTIONARIES = ("dict", "collections.OrderedDict")
+
 
 def key_that_trains(module: Module, node: ast.Subscript) -> str:
     """The key of ``loaders["train"]``; of ``loaders[phase]`` the one under whose test a loop steps.
@@ -94,9 +96,11 @@ def item_of(module: Module, value: ast.expr, key: str) -> tuple[ast.expr | None,
 
     ``{x: make(x) for x in ["train", "val"]}`` gives ``make(x)`` and ``x == 'train'``.
     """
-    if isinstance(value, ast.Dict):
-        for name, item in zip(value.keys, value.values, strict=True):
-            if isinstance(name, ast.Constant) and name.value == key:
+    called = module.dotted(value.func) if isinstance(value, ast.Call) else ""
+    is_call = isinstance(value, ast.Call) and called in DICTIONARIES and not value.args
+    if isinstance(value, ast.Dict) or is_call:
+        for name, item in items_of(value):
+            if name == key:
                 return item, ""
         assigned = module.statement(value)
         target = assigned.targets[0] if isinstance(assigned, ast.Assign) else None
@@ -123,6 +127,16 @@ def item_of(module: Module, value: ast.expr, key: str) -> tuple[ast.expr | None,
     if key not in keys:
         return None, ""
     return value.value, f"{part.target.id} == {key!r}" if len(keys) > 1 else ""
+
+
+def items_of(value: ast.expr) -> Iterator[tuple[object, ast.expr]]:
+    """The constant keys of ``{"train": a}`` or ``dict(train=a)``, each with what it has."""
+    if isinstance(value, ast.Call):
+        yield from ((word.arg, word.value) for word in value.keywords)
+    elif isinstance(value, ast.Dict):
+        for name, item in zip(value.keys, value.values, strict=True):
+            if isinstance(name, ast.Constant):
+                yield name.value, item
 
 
 def item_put(module: Module, dictionary: ast.expr, key: str) -> ast.expr | None:

@@ -156,9 +156,10 @@ def tests_around(module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, bool
     """The tests around a place, without ``not``, each with its answer there."""
     child = node
     for up in module.ancestors(node):
-        if isinstance(up, ast.If) and child is not up.test:
+        if isinstance(up, ast.If | ast.IfExp) and child is not up.test:
             test, holds, _ = plain_test(module, up.test)
-            yield test, holds is any(child is stmt for stmt in up.body)
+            body = up.body if isinstance(up, ast.If) else [up.body]
+            yield test, holds is any(child is each for each in body)
         child = up
 
 

@@ -1,4 +1,4 @@
-"""Early exits from training that ranks take differently, because they depend on a rank's own data.
+"""What ranks leave out of training differently, because it depends on a rank's own data.
 
 A taint analysis: a walk through the training function in source order keeps the set of names whose
 value comes from this rank's batches. Reassignments and collectives remove names from it.
@@ -16,13 +16,15 @@ from ...source.tree import (
     argument_values,
     below,
     bound_names,
+    everywhere,
+    is_inside,
     locate,
     precedes,
     within,
 )
 from ..training.loaders import loader_of
 from ..training.program import Program
-from ..training.train_loops import TrainLoop, calls_around
+from ..training.train_loops import TrainLoop, calls_around, is_optimizer_step
 from .dealing import takes_turns
 from .rank_reach import RANKS, value_for_role
 
@@ -38,17 +40,20 @@ IN_PLACE_COLLECTIVES = {
     "all_gather_object",
     "all_gather",
 }
-SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim"}
+SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim", "requires_grad"}
 MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
 
 
 @record
 class RankDependentExit:
-    """An exit from a training loop, and the outermost rank-dependent test around it."""
+    """An exit from a training loop, and the outermost rank-dependent test around it.
+
+    Or a backward pass or a step of the loop that the test lets through.
+    """
 
     loop: TrainLoop
-    exit: Exit
+    exit: Exit | ast.Call
     test: ast.If
     names: frozenset[str]  # tainted names in the test that get their value outside of it
 
@@ -56,9 +61,13 @@ class RankDependentExit:
 def rank_dependent_exits(
     program: Program, loop: TrainLoop, agreed: set[str]
 ) -> Iterator[RankDependentExit]:
-    """Exits that depend on a rank's own data; ``agreed`` names more calls equal on all ranks."""
+    """Exits and steps that depend on a rank's own data.
+
+    ``agreed`` names more calls equal on all ranks.
+    """
     module = loop.module
-    if not conditional_exits(loop):
+    steps = [*conditional_steps(loop)]
+    if not steps and not conditional_exits(loop):
         return
     sharded_calls = {
         f"{e.function.name}()"
@@ -67,14 +76,22 @@ def rank_dependent_exits(
     }
     walk = _walk_of(program, module, loop, agreed, sharded_calls)
     walk.block(module.scope_statements(loop.steps), sharded_calls, None)
-    for leaving, test in walk.exits.items():
-        if leaves_training(loop, leaving):
-            names = {
-                name
-                for name in walk.read(test.test) & set(walk.tainted_by)
-                if any(test not in (up, *module.ancestors(up)) for up in walk.tainted_by[name])
-            }
-            yield RankDependentExit(loop, leaving, test, frozenset(names))
+    left_out: list[tuple[Exit | ast.Call, ast.If]] = [
+        (leaving, test) for leaving, test in walk.exits.items() if leaves_training(loop, leaving)
+    ]
+    tests: set[ast.If] = set()
+    for call in steps:
+        test = walk.gates.get(module.statement(call))
+        if test is not None and test not in tests and is_left_out(loop, call, test):
+            tests.add(test)
+            left_out.append((call, test))
+    for leaving, test in left_out:
+        names = {
+            name
+            for name in walk.read(test.test) & set(walk.tainted_by)
+            if any(test not in (up, *module.ancestors(up)) for up in walk.tainted_by[name])
+        }
+        yield RankDependentExit(loop, leaving, test, frozenset(names))
 
 
 def own_steps_and_results(
@@ -103,7 +120,34 @@ def _walk_of(
     program: Program, module: Module, loop: TrainLoop, agreed: set[str], sharded: set[str]
 ) -> _DivergenceWalk:
     agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
-    return _DivergenceWalk(program, module, loop, agreeing, sharded, {}, {}, {}, [], [])
+    return _DivergenceWalk(program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [])
+
+
+def conditional_steps(loop: TrainLoop) -> Iterator[ast.Call]:
+    """The loop's backward passes and optimizer steps that stand under a test in it."""
+    module = loop.module
+    steps = [each for each in module.calls_to("step") if is_optimizer_step(module, each)]
+    for call in (*loop.backwards, *steps):
+        ups = [*module.ancestors(call)]
+        if loop.steps in ups and any(isinstance(up, ast.If) for up in ups[: ups.index(loop.steps)]):
+            yield call
+
+
+def is_left_out(loop: TrainLoop, call: ast.Call, test: ast.If) -> bool:
+    """Whether ranks that answer a test of the loop otherwise go on without such a call.
+
+    What a batch has, and whether it has it, is the same on all ranks as far as can be told.
+    """
+    if test not in within(loop.steps.body, ast.If) or any(
+        isinstance(op, ast.In | ast.NotIn | ast.Is | ast.IsNot)
+        for compare in everywhere(test.test, ast.Compare)
+        for op in compare.ops
+    ):
+        return False
+    in_body = any(is_inside(call, stmt) for stmt in test.body)
+    other = test.orelse if in_body else test.body
+    name = loop.module.last_name(call.func)
+    return not any(loop.module.last_name(each.func) == name for each in within(other, ast.Call))
 
 
 def conditional_exits(loop: TrainLoop) -> list[Exit]:
@@ -144,6 +188,7 @@ class _DivergenceWalk:
     sharded_calls: set[str]  # of evaluations that score this rank's part of the data
     tainted_by: dict[str, set[ast.stmt]]  # statements that gave a name this rank's data
     exits: dict[Exit, ast.If]
+    gates: dict[ast.stmt, ast.If]  # of plain statements
     cache: dict[ast.AST, set[str]]  # of reads()
     steps: list[ast.Call]  # of a schedule, by this rank's data
     results: list[ast.Return]  # that hand on this rank's data
@@ -156,6 +201,8 @@ class _DivergenceWalk:
         return tainted
 
     def statement(self, stmt: ast.stmt, tainted: set[str], gate: ast.If | None) -> set[str]:
+        if gate is not None:
+            self.gates.setdefault(stmt, gate)
         match stmt:
             case ast.Assign() | ast.AnnAssign() | ast.AugAssign() if stmt.value is not None:
                 self.assign(stmt, tainted, gate)
