@@ -625,6 +625,64 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "a function with a barrier, called by rank 0 as the parameter that it is passed for",
+        """
+        import torch.distributed as dist
+
+        def meet(model):
+            dist.barrier()  # here
+        def train(model, evaluate=meet):
+            evaluate = evaluate
+            if dist.get_rank() == 0:
+                evaluate(model)
+        def main(model):
+            dist.init_process_group("gloo")
+            train(model, evaluate=meet)
+        """,
+        "O6",
+        "violated",
+    ),
+    (
+        "rank 0 calls another function that it is passed",
+        """
+        import torch.distributed as dist
+
+        def meet(model):
+            dist.barrier()
+        def show(model):
+            print(model)
+        def train(model, evaluate, report):
+            evaluate(model)
+            if dist.get_rank() == 0:
+                report(model)
+        def main(model):
+            dist.init_process_group("gloo")
+            train(model, meet, show)
+        """,
+        "O6",
+        "holds",
+    ),
+    (
+        "rank 0 calls a value that may be a function with a barrier",
+        """
+        import torch.distributed as dist
+
+        def meet(model):
+            dist.barrier()
+        class Trainer:
+            def __init__(self, model, evaluate):
+                self.model, self.evaluate = model, evaluate
+            def train(self):
+                if dist.get_rank() == 0:
+                    self.evaluate(self.model)  # here
+        def main(model):
+            dist.init_process_group("gloo")
+            Trainer(model, meet).train()
+        """,
+        "O6",
+        "unknown",
+    ),
+    (
         "a barrier under a test of options",
         """
         import torch.distributed as dist
