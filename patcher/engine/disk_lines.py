@@ -30,15 +30,22 @@ def original_of(program: Program, edited: Module) -> Module:
     return next(m for m in program.modules if m.source.name == edited.source.name)
 
 
+NOT_SHARED = "; not shared among ranks, as "
+
+
 def text_on_disk(program: Program, edited: Module, text: str) -> str:
-    """A message with ``line 7`` of the edited text as the line on the disk."""
+    """A message with ``line 7`` of the edited text as the line on the disk.
+
+    The reason behind ``NOT_SHARED`` comes from another try, and names lines on the disk already.
+    """
     original = original_of(program, edited)
+    text, mark, reason = text.partition(NOT_SHARED)
 
     def renumbered(match: re.Match[str]) -> str:
         number = line_on_disk(original, edited, int(match[1]))
         return match[0].replace(match[1], str(number))
 
-    return LINE.sub(renumbered, text)
+    return LINE.sub(renumbered, text) + mark + reason
 
 
 def place_on_disk(program: Program, finding: Finding) -> str:

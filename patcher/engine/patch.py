@@ -26,7 +26,7 @@ from ..source.replacement import replace_all
 from .audited import judge_result
 from .check import check, select_rules
 from .diffs import unified_diff
-from .disk_lines import place_on_disk, text_on_disk
+from .disk_lines import NOT_SHARED, place_on_disk, text_on_disk
 from .lone_gates import without_gates_of_one
 from .rounds import apply_round, apply_rounds
 from .unpatchable import reason_not_to_begin
@@ -167,7 +167,7 @@ class PatchRequest:
             return tuple(found)
         because = without.removeprefix("not patched: ")
         found = [
-            replace(one, edits=(), because=f"{one.because}; not shared among ranks, as {because}")
+            replace(one, edits=(), because=f"{one.because}{NOT_SHARED}{because}")
             if is_addition(one)
             else one
             for one in found
