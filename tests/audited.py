@@ -185,6 +185,25 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "a tensor that no model has is trained beside a wrapped model",
+        """
+        import torch
+        def main(Head, data):
+            torch.distributed.init_process_group("gloo")
+            head = torch.nn.parallel.DistributedDataParallel(Head())
+            scale = torch.nn.Parameter(torch.ones(1))
+            optimizer = torch.optim.SGD([*head.parameters(), scale])  # here
+            loader = torch.utils.data.DataLoader(
+                data, sampler=torch.utils.data.DistributedSampler(data))
+            for batch in loader:
+                (head(batch) * scale).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        """,
+        "O2",
+        "violated",
+    ),
+    (
         "a loop whose model DDP wraps",
         """
         import torch

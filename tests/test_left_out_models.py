@@ -119,3 +119,56 @@ def test_what_a_wrapper_holds_is_evaluated_between_steps(wrap: str) -> None:
     assert found("DF301", INNER.format(wrap=wrap, call="model")) == []
     (finding,) = found("DF301", INNER.format(wrap=wrap, call="bare"))
     assert finding.because.startswith("bare is trained, and its gradients are not averaged")
+
+
+BESIDE = """\
+import torch
+def main(model, loader, sums):
+    torch.distributed.init_process_group("nccl")
+    {made}
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.Adam({given})
+    for batch in loader:
+        {first}
+        (model(batch) * scale).sum().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    main(*things())
+"""
+SCALE = "scale = torch.nn.Parameter(torch.zeros(2))"
+GIVEN = "[*model.parameters(), scale]"
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        (SCALE, GIVEN),
+        (SCALE, "list(model.parameters()) + [scale]"),
+        (SCALE, "[{'params': model.parameters()}, {'params': [scale], 'lr': 0.1}]"),
+        ("scale = torch.zeros(2, requires_grad=True)", GIVEN),
+        ("scale = torch.zeros(2).cuda().requires_grad_()", GIVEN),
+        ("scale = torch.zeros(2).cuda(); scale.requires_grad = True", GIVEN),
+        (f"{SCALE}; groups = [model.parameters(), (scale,)]", "groups"),
+    ],
+)
+def test_a_tensor_that_is_trained_beside_a_wrapped_model_is_named(made: str, given: str) -> None:
+    (finding,) = found("DF301", BESIDE.format(made=made, given=given, first="pass"))
+    assert finding.because.startswith("scale is trained, and is in no wrapped model")
+    assert not finding.edits
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "first"),
+    [
+        (f"{SCALE}; model.scale = scale", GIVEN, "pass"),
+        ("scale = model.scale", GIVEN, "pass"),
+        ("scale = torch.zeros(2)", "model.parameters(), betas=(scale, 0.9)", "pass"),
+        ("scale = torch.zeros(2)", "model.parameters()", f"{SCALE}; torch.optim.SGD([scale])"),
+        (SCALE, "model.parameters()", "pass"),
+        (SCALE, GIVEN, "torch.distributed.all_reduce(scale.grad)"),
+    ],
+)
+def test_a_tensor_that_a_model_has_or_that_nobody_trains_is_not_named(
+    made: str, given: str, first: str
+) -> None:
+    assert not found("DF301", BESIDE.format(made=made, given=given, first=first))

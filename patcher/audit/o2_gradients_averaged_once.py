@@ -17,7 +17,7 @@ Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.f
 import ast
 from collections.abc import Iterator
 
-from ..analysis.models.trained_models import left_bare
+from ..analysis.models.trained_models import left_bare, lone_tensors
 from ..analysis.models.wrapped_elsewhere import stays_in_another_class
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import REDUCTIONS, averages_otherwise, reduces_gradients
@@ -113,6 +113,9 @@ def judge(program: Program, loop: TrainLoop, wraps: list[Wrap]) -> Iterator[Audi
         yield violated(
             module, steps, f"`{bare}` is trained here as well, and nothing averages its gradients"
         )
+    for where, tensor in lone_tensors(program):
+        because = f"`{tensor.id}` is trained, is in no model, and nothing averages its gradients"
+        yield violated(where, tensor, because)
     yield from past_the_wrapper(program, loop, good)
     if all(in_no_sync(loop, call) for call in loop.backwards):
         yield violated(

@@ -2,7 +2,7 @@
 
 What         A process group is created, and the model is never wrapped in DistributedDataParallel,
              or only in apex's class of that name, which is a warning; or a teacher is wrapped, and
-             the model that is trained is not.
+             the model that is trained is not; or a tensor is trained that no model has.
 At run time  Every rank trains a model of its own on its part of the data; the last one to save
              wins. apex's wrapper is an ImportError where apex is not installed.
 Example      torch.distributed.init_process_group(backend="nccl")   # and no DDP anywhere
@@ -24,6 +24,7 @@ from ..analysis.language.binding_tests import binding_test
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.trained_models import (
     left_bare,
+    lone_tensors,
     trained_beside_wrapped,
 )
 from ..analysis.models.wrapping import averages_otherwise, is_wrapped, loops_that_step, takes_steps
@@ -184,8 +185,16 @@ def unwrapped_loops(program: Program) -> Iterator[Finding]:
 
 def left_out(program: Program) -> Iterator[Finding]:
     """A model that is trained beside others, which alone are wrapped."""
+    if averages_otherwise(program):
+        return
+    for where, tensor in lone_tensors(program):
+        because = (
+            f"{tensor.id} is trained, and is in no wrapped model: its gradients are not averaged;"
+            f" make it a parameter of the model, or average {tensor.id}.grad before each step"
+        )
+        yield Finding(where, tensor, because)
     model = left_bare(program)
-    if not model or averages_otherwise(program):
+    if not model:
         return
     module, call = program.calls_to("DistributedDataParallel")[0]
     because = (
