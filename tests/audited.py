@@ -1157,6 +1157,30 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a rank's own number of steps, divided by the ranks under its own name",
+        """
+        import torch
+        from transformers import get_linear_schedule_with_warmup
+        def main(Net, data, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(
+                data, sampler=torch.utils.data.DistributedSampler(data))
+            total = len(loader) * epochs
+            if torch.distributed.is_initialized():
+                total = total // torch.distributed.get_world_size()
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+            for batch in loader:
+                model(batch).sum().backward()
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+        """,
+        "O5",
+        "violated",
+    ),
+    (
         "a horizon of optimizer steps",
         """
         from transformers import get_linear_schedule_with_warmup
