@@ -1675,6 +1675,9 @@ REPORTED = [
                 return
             torch.distributed.barrier()
         """),
+    ("DF702", "a horizon above the line that binds the accumulation",
+        training(before="max_steps = 3 * len(loader)\n    accumulation = 2").replace(
+            "args.accumulation", "accumulation").replace("args.max_steps", "max_steps")),
     ("DF601", "a checkpoint into an open file", """
         import torch
         def f(model):

@@ -93,6 +93,14 @@ def micro_batch_counts(
         terms = micro_batch_terms(program, loop, stmt.value)
         if terms is None or is_divided_behind(loop, stmt):
             continue
+        because = (
+            f"{module.text(stmt.targets[0])} counts micro-batches, "
+            f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps"
+        )
+        if is_bound_below(loop, stmt):
+            because += f": move the line that binds {accumulation_text(loop)} above this one"
+            yield Finding(module, stmt, because)
+            continue
         edits: list[Edit] = [
             Rewrite(node, re.sub(rf"\b{STEPS}\b", name, text)) for node, text in terms.rewrites
         ]
@@ -104,13 +112,16 @@ def micro_batch_counts(
             )
             defined.append(insertion_point(loop, stmt))
             edits.append(Insert(defined[-1], f"{steps}  # optimizer steps"))
-        yield Finding(
-            module,
-            stmt,
-            f"{module.text(stmt.targets[0])} counts micro-batches, "
-            f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
-            tuple(edits),
-        )
+        yield Finding(module, stmt, because, tuple(edits))
+
+
+def is_bound_below(loop: TrainLoop, stmt: ast.stmt) -> bool:
+    """Whether the accumulation is a name that the lines below a statement bind first."""
+    module, name = loop.module, loop.accumulation
+    if not isinstance(name, ast.Name):
+        return False
+    stores = module.stores.get((module.function(stmt), name.id), ())
+    return bool(stores) and not any(precedes(store, stmt) for store in stores)
 
 
 def is_divided_behind(loop: TrainLoop, stmt: ast.Assign) -> bool:
