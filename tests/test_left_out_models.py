@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.engine.patch import patch
 
 DISTILLATION = """\
 import torch
@@ -172,3 +175,47 @@ def test_a_tensor_that_a_model_has_or_that_nobody_trains_is_not_named(
     made: str, given: str, first: str
 ) -> None:
     assert not found("DF301", BESIDE.format(made=made, given=given, first=first))
+
+
+READER = """\
+import argparse
+import torch
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+class Reader:
+    def __init__(self):
+        self.network = torch.nn.Linear(4, 3)
+        self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.1)
+    def update(self, x):
+        loss = self.network(x).sum()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+    def parallelize(self):
+        self.network = torch.nn.DataParallel(self.network)
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parallel", action="store_true")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    reader = Reader()
+    if args.parallel:
+        {first}reader.parallelize()
+    data = TensorDataset(torch.randn(32, 4))
+    loader = DataLoader(data, batch_size=4, sampler=RandomSampler(data))
+    for epoch in range(2):
+        for (x,) in loader:
+            reader.update(x)
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_ranks_wrap_whatever_an_option_says(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(READER.format(first=""))
+    (change,) = patch(path).changes
+    assert "    if args.parallel or torch.distributed.is_initialized():\n" in change.text
+    path.write_text(READER.format(first="print(args); "))
+    result = patch(path)
+    assert "an option has to turn this on" in result.refusal
+    assert result.changes == ()
