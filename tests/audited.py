@@ -185,6 +185,25 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "a tensor that no model has is trained beside a wrapped model",
+        """
+        import torch
+        def main(Head, data):
+            torch.distributed.init_process_group("gloo")
+            head = torch.nn.parallel.DistributedDataParallel(Head())
+            scale = torch.nn.Parameter(torch.ones(1))
+            optimizer = torch.optim.SGD([*head.parameters(), scale])  # here
+            loader = torch.utils.data.DataLoader(
+                data, sampler=torch.utils.data.DistributedSampler(data))
+            for batch in loader:
+                (head(batch) * scale).sum().backward()
+                optimizer.step()
+                optimizer.zero_grad()
+        """,
+        "O2",
+        "violated",
+    ),
+    (
         "a loop whose model DDP wraps",
         """
         import torch
@@ -680,6 +699,64 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "a function with a barrier, called by rank 0 as the parameter that it is passed for",
+        """
+        import torch.distributed as dist
+
+        def meet(model):
+            dist.barrier()  # here
+        def train(model, evaluate=meet):
+            evaluate = evaluate
+            if dist.get_rank() == 0:
+                evaluate(model)
+        def main(model):
+            dist.init_process_group("gloo")
+            train(model, evaluate=meet)
+        """,
+        "O6",
+        "violated",
+    ),
+    (
+        "rank 0 calls another function that it is passed",
+        """
+        import torch.distributed as dist
+
+        def meet(model):
+            dist.barrier()
+        def show(model):
+            print(model)
+        def train(model, evaluate, report):
+            evaluate(model)
+            if dist.get_rank() == 0:
+                report(model)
+        def main(model):
+            dist.init_process_group("gloo")
+            train(model, meet, show)
+        """,
+        "O6",
+        "holds",
+    ),
+    (
+        "rank 0 calls a value that may be a function with a barrier",
+        """
+        import torch.distributed as dist
+
+        def meet(model):
+            dist.barrier()
+        class Trainer:
+            def __init__(self, model, evaluate):
+                self.model, self.evaluate = model, evaluate
+            def train(self):
+                if dist.get_rank() == 0:
+                    self.evaluate(self.model)  # here
+        def main(model):
+            dist.init_process_group("gloo")
+            Trainer(model, meet).train()
+        """,
+        "O6",
+        "unknown",
+    ),
+    (
         "a barrier under a test of options",
         """
         import torch.distributed as dist
@@ -1133,6 +1210,30 @@ READ: list[tuple[str, str, str, str]] = [
         """,
         "O5",
         "holds",
+    ),
+    (
+        "a rank's own number of steps, divided by the ranks under its own name",
+        """
+        import torch
+        from transformers import get_linear_schedule_with_warmup
+        def main(Net, data, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(
+                data, sampler=torch.utils.data.DistributedSampler(data))
+            total = len(loader) * epochs
+            if torch.distributed.is_initialized():
+                total = total // torch.distributed.get_world_size()
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+            for batch in loader:
+                model(batch).sum().backward()
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+        """,
+        "O5",
+        "violated",
     ),
     (
         "a horizon of optimizer steps",

@@ -68,6 +68,12 @@ CASES = [
         "def f(x):\n    TABLE[x]()", {(Kind.COLLECTIVE, EVERYONE, True)}),
     ("a function by another name", "def g():\n    dist.barrier()\ndef f():\n    h = g\n    h()",
         {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("a function that is passed for a parameter", "def g():\n    dist.barrier()\n"
+        "def f(run=g):\n    run()\nf()\nf(g)", {(Kind.COLLECTIVE, EVERYONE, True)}),
+    ("a parameter that may be something else", "def g():\n    dist.barrier()\n"
+        "def f(run):\n    run()\nf(g)\nf(made())", set()),
+    ("a parameter that is passed on", "def g():\n    dist.barrier()\n"
+        "def f(run):\n    run()\n    started(run)\nf(g)", {(Kind.COLLECTIVE, EVERYONE, True)}),
     ("backward, exit and a test", "def f(loss):\n    loss.backward()\n    sys.exit()\n"
         "    os.path.exists('x')", {(Kind.BACKWARD, EVERYONE, True), (Kind.EXIT, EVERYONE, True),
                                     (Kind.TEST, EVERYONE, True)}),

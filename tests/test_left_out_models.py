@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.engine.patch import patch
 
 DISTILLATION = """\
 import torch
@@ -119,3 +122,100 @@ def test_what_a_wrapper_holds_is_evaluated_between_steps(wrap: str) -> None:
     assert found("DF301", INNER.format(wrap=wrap, call="model")) == []
     (finding,) = found("DF301", INNER.format(wrap=wrap, call="bare"))
     assert finding.because.startswith("bare is trained, and its gradients are not averaged")
+
+
+BESIDE = """\
+import torch
+def main(model, loader, sums):
+    torch.distributed.init_process_group("nccl")
+    {made}
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.Adam({given})
+    for batch in loader:
+        {first}
+        (model(batch) * scale).sum().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    main(*things())
+"""
+SCALE = "scale = torch.nn.Parameter(torch.zeros(2))"
+GIVEN = "[*model.parameters(), scale]"
+
+
+@pytest.mark.parametrize(
+    ("made", "given"),
+    [
+        (SCALE, GIVEN),
+        (SCALE, "list(model.parameters()) + [scale]"),
+        (SCALE, "[{'params': model.parameters()}, {'params': [scale], 'lr': 0.1}]"),
+        ("scale = torch.zeros(2, requires_grad=True)", GIVEN),
+        ("scale = torch.zeros(2).cuda().requires_grad_()", GIVEN),
+        ("scale = torch.zeros(2).cuda(); scale.requires_grad = True", GIVEN),
+        (f"{SCALE}; groups = [model.parameters(), (scale,)]", "groups"),
+    ],
+)
+def test_a_tensor_that_is_trained_beside_a_wrapped_model_is_named(made: str, given: str) -> None:
+    (finding,) = found("DF301", BESIDE.format(made=made, given=given, first="pass"))
+    assert finding.because.startswith("scale is trained, and is in no wrapped model")
+    assert not finding.edits
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "first"),
+    [
+        (f"{SCALE}; model.scale = scale", GIVEN, "pass"),
+        ("scale = model.scale", GIVEN, "pass"),
+        ("scale = torch.zeros(2)", "model.parameters(), betas=(scale, 0.9)", "pass"),
+        ("scale = torch.zeros(2)", "model.parameters()", f"{SCALE}; torch.optim.SGD([scale])"),
+        (SCALE, "model.parameters()", "pass"),
+        (SCALE, GIVEN, "torch.distributed.all_reduce(scale.grad)"),
+    ],
+)
+def test_a_tensor_that_a_model_has_or_that_nobody_trains_is_not_named(
+    made: str, given: str, first: str
+) -> None:
+    assert not found("DF301", BESIDE.format(made=made, given=given, first=first))
+
+
+READER = """\
+import argparse
+import torch
+from torch.utils.data import DataLoader, RandomSampler, TensorDataset
+class Reader:
+    def __init__(self):
+        self.network = torch.nn.Linear(4, 3)
+        self.optimizer = torch.optim.SGD(self.network.parameters(), lr=0.1)
+    def update(self, x):
+        loss = self.network(x).sum()
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+    def parallelize(self):
+        self.network = torch.nn.DataParallel(self.network)
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parallel", action="store_true")
+    args = parser.parse_args()
+    torch.manual_seed(0)
+    reader = Reader()
+    if args.parallel:
+        {first}reader.parallelize()
+    data = TensorDataset(torch.randn(32, 4))
+    loader = DataLoader(data, batch_size=4, sampler=RandomSampler(data))
+    for epoch in range(2):
+        for (x,) in loader:
+            reader.update(x)
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_ranks_wrap_whatever_an_option_says(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(READER.format(first=""))
+    (change,) = patch(path).changes
+    assert "    if args.parallel or torch.distributed.is_initialized():\n" in change.text
+    path.write_text(READER.format(first="print(args); "))
+    result = patch(path)
+    assert "an option has to turn this on" in result.refusal
+    assert result.changes == ()

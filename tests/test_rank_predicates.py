@@ -121,6 +121,9 @@ FORMS: dict[str, tuple[str, str, str]] = {
     "annotated": ("master", "master: bool = rank == 0", ""),
     "an attribute": ("a.is_main", "class A: pass\na = A()\na.is_main = dist.get_rank() == 0", ""),
     "another attribute": ("a.first", "class A: pass\na = A()\na.first = dist.get_rank() == 0", ""),
+    "alone by an attribute": ("not a.ranks or a.rank == 0",
+        "class A: pass\na = A()\na.ranks = 'RANK' in os.environ\na.rank = 0\n"
+        "if a.ranks:\n    a.rank = int(os.environ['RANK'])", ""),
     "the rank as attribute": ("a.rank == 0",
         "class A: pass\na = A()\na.rank = dist.get_rank()", ""),
     "a conditional": ("r == 0", "r = dist.get_rank() if dist.is_initialized() else 0", ""),

@@ -31,6 +31,7 @@ ALONE, MAIN, OTHER = Role.SINGLE, Role.MAIN, Role.OTHER
         ("torch.distributed.get_rank() == 0", (True, True, False)),
         ("torch.distributed.is_initialized()", (False, True, True)),
         ("'LOCAL_RANK' in os.environ", (False, True, True)),
+        ("'RANK' in os.environ and 'MASTER_ADDR' in os.environ", (False, True, True)),
         ("int(os.environ.get('RANK', -1)) == 0", (False, True, False)),
         ("int(os.environ['SLURM_PROCID']) == 0", (UNKNOWN, True, False)),
         ("'SLURM_PROCID' in os.environ", (UNKNOWN, UNKNOWN, UNKNOWN)),

@@ -274,6 +274,19 @@ NOOP = [
                 if step % steps == 0:
                     print(step)
         """),
+    ("DF702", "batches of a loader that deals nothing, divided by the ranks", """
+        import torch
+        from torch.utils.data import DataLoader
+        def train(args, data, model, optimizer):
+            loader = DataLoader(data, args.size, shuffle=True)
+            total = len(loader) * args.epochs
+            total = total // torch.distributed.get_world_size()
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for batch in loader:
+                model(batch).backward()
+                optimizer.step()
+                scheduler.step()
+        """),
     ("DF702", "a schedule that is stepped with each micro-batch",
         training(
             before="scheduler = get_linear_schedule_with_warmup(optimizer, "
@@ -1388,6 +1401,35 @@ FIX = [
         +    args.max_steps = 3 * (steps_per_epoch)
              model = torch.nn.parallel.DistributedDataParallel(model)
         """),
+    ("DF702", "a horizon that int() rounds down",
+        training(before="args.max_steps = 3 * int(len(loader) / args.accumulation)"), """
+        @@ -7,3 +7,4 @@
+             loader = DataLoader(data, sampler=sampler, batch_size=4)
+        -    args.max_steps = 3 * int(len(loader) / args.accumulation)
+        +    steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps
+        +    args.max_steps = 3 * steps_per_epoch
+             model = torch.nn.parallel.DistributedDataParallel(model)
+        """),
+    ("DF702", "a rank's own number of batches, divided by the ranks again", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(args, data, model, optimizer):
+            loader = DataLoader(data, args.size, sampler=DistributedSampler(data))
+            total = len(loader) * args.epochs
+            if args.local_rank != -1:
+                total = total // torch.distributed.get_world_size()
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for batch in loader:
+                model(batch).backward()
+                optimizer.step()
+                scheduler.step()
+        """, """
+        @@ -5,4 +5,2 @@
+             total = len(loader) * args.epochs
+        -    if args.local_rank != -1:
+        -        total = total // torch.distributed.get_world_size()
+             scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+        """),
     ("DF202", "a script of the module's own statements ends with its last one", """
         import torch
         torch.distributed.init_process_group(backend=chosen, timeout=t)
@@ -1633,6 +1675,9 @@ REPORTED = [
                 return
             torch.distributed.barrier()
         """),
+    ("DF702", "a horizon above the line that binds the accumulation",
+        training(before="max_steps = 3 * len(loader)\n    accumulation = 2").replace(
+            "args.accumulation", "accumulation").replace("args.max_steps", "max_steps")),
     ("DF601", "a checkpoint into an open file", """
         import torch
         def f(model):

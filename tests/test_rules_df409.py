@@ -26,6 +26,8 @@ NOOP = [
     ("counted, not numbered", GROUP,
      "for i, word in enumerate(set(text.split())):\n    show(word)\n"),
     ("values, not numbers", GROUP, "for word in set(text.split()):\n    sizes[word] = len(word)\n"),
+    ("values by a name, not numbers", GROUP,
+     "for word in set(text.split()):\n    size = len(word)\n    sizes[word] = size\n"),
     ("on rank 0 alone", GROUP,
      "if torch.distributed.get_rank() == 0:\n    vocabulary = set(text.split())\n"
      "    ids = {word: i for i, word in enumerate(vocabulary)}\n"),
@@ -71,6 +73,9 @@ FIX = [
      "-names = list(set(labels))\n+names = sorted(set(labels))\n"),
     ("counted by hand",
      "ids = {}\nfor word in set(text.split()):\n    ids[word] = len(ids)\n",
+     "-for word in set(text.split()):\n+for word in sorted(set(text.split())):\n"),
+    ("counted by hand, through a name",
+     "ids = {}\nfor word in set(text.split()):\n    number = len(ids)\n    ids[word] = number\n",
      "-for word in set(text.split()):\n+for word in sorted(set(text.split())):\n"),
     ("zipped",
      "words = set(text.split())\nids = dict(zip(words, range(len(words))))\n",
@@ -188,3 +193,23 @@ def test_a_set_that_is_made_in_one_module_and_numbered_in_another(
     (finding,) = RULES["DF409"].findings(read_program(str(script)))
     assert (finding.module.source.path.name, finding.module.text(finding.at)) == place
     assert finding.edits
+
+
+def test_a_set_of_a_module_outside_of_the_folder_is_read(tmp_path: Path) -> None:
+    (tmp_path / "setup.py").touch()
+    for folder, text in (
+        ("words", ""),
+        ("words/table", "def words_of(text):\n    return set(text.split())\n"),
+    ):
+        path = tmp_path / folder
+        path.mkdir()
+        (path / "__init__.py").write_text("")
+        (path / "made.py").write_text(text)
+    run = tmp_path / "scripts" / "run.py"
+    run.parent.mkdir()
+    run.write_text(
+        "from words.table.made import words_of\n"
+        + GROUP
+        + "ids = {word: i for i, word in enumerate(words_of(text))}\n"
+    )
+    assert len([*RULES["DF409"].findings(read_program(str(run)))]) == 1

@@ -101,6 +101,33 @@ def test_pairs_that_are_picked_by_their_labels_are_of_one_rank(mask: str, is_tol
     assert all(each.edits == () for each in told)
 
 
+@pytest.mark.parametrize(
+    ("labels", "is_told"),
+    [
+        ("torch.as_tensor(range(len(scores))).to(scores.device)", True),
+        ("torch.LongTensor(list(range(4)))", True),
+        ("torch.tensor([kind for kind in kinds])", False),
+        ("torch.tensor(sorted(kinds)).to(len(range(4)))", False),
+    ],
+)
+def test_labels_may_be_numbers_that_python_counts(labels: str, is_told: bool) -> None:
+    text = training("scores = text @ code.T", f"own = {labels}", "loss = loss_fct(scores, own)")
+    assert bool(found("DF307", text)) is is_told
+
+
+def test_a_method_that_forward_calls_runs_in_training() -> None:
+    text = f"""{training("loss = model(text, code)")}
+class Net(torch.nn.Module):
+    def forward(self, text, code):
+        return self.contrast(text, code)
+    def contrast(self, text, code):
+        scores = text @ code.T
+        return loss_fct(scores, torch.arange(len(scores)))
+"""
+    assert found("DF307", text)
+    assert not found("DF307", text.replace("return self.contrast(text, code)", "return text"))
+
+
 FIX = [
     ("einsum", "torch.einsum('ab,cb->ac', text, code)",
         "torch.einsum('ab,cb->ac', text, WithOtherRanks.apply(code))"),

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from cases import changes, fixed, found
+from ddpfix.patcher.engine.disk_lines import finding_on_disk
 from ddpfix.patcher.engine.patch import Patch, patch
 
 SCRIPT = """\
@@ -397,6 +398,8 @@ def test_where_ranks_cannot_share_it_the_rest_is_repaired_and_the_reason_told(
     assert "init_process_group" not in change.text
     (told,) = [each for each in result.findings_after if each.code == "DF204"]
     assert "not shared among ranks, as errors would be left: DF401" in told.because
+    # The lines of the file, whatever the edits have put above.
+    assert finding_on_disk(result.original, told).because == told.because
 
 
 @pytest.mark.parametrize(

@@ -306,6 +306,14 @@ def test_other_losses_of_the_library_are_left_alone(head: str, line: str) -> Non
     assert found("DF310", tagging(TAGGER, line).replace(TAGGER, head)) == []
 
 
+@pytest.mark.parametrize("read", [False, True])
+def test_heads_of_tables_that_another_script_reads_do_not_count(read: bool) -> None:
+    line = "loss = model(batch[0], labels=batch[1])[0]"
+    text = "from transformers import BertForSequenceClassification, BertForMultipleChoice\n"
+    text += "SEQUENCES = {'bert': (BertForSequenceClassification, 2)}\n" + tagging(TAGGER, line)
+    assert len(found("DF310", text + "print(SEQUENCES['bert'])\n" * read)) == 1 - read
+
+
 def test_a_language_model_counts_the_tokens_that_it_predicts() -> None:
     line = "loss = model(batch[0], labels=batch[1]).loss"
     text = tagging("GPT2LMHeadModel", line)

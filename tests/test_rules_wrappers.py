@@ -252,6 +252,21 @@ def test_a_resume_into_the_wrapper_keeps_the_keys_that_another_file_saves(tmp_pa
         assert len([*RULES["DF305"].findings(read_program(script))]) == codes
 
 
+@pytest.mark.parametrize(("parts", "codes"), [("model", 0), ("model.module", 1)])
+def test_a_resume_into_the_wrapper_keeps_the_keys_of_one_part_of_several(
+    parts: str, codes: int
+) -> None:
+    text = training(
+        "model.load_state_dict(torch.load(path)['model'])\n"
+        f"    keep({{'model': {parts}, 'optimizer': optimizer}}, path)"
+    )
+    text += (
+        "\ndef keep(parts, path):\n"
+        "    torch.save({key: part.state_dict() for key, part in parts.items()}, path)\n"
+    )
+    assert len(found("DF305", text)) == codes
+
+
 def test_what_is_loaded_bare_is_saved_bare() -> None:
     line, bare = "torch.save(model.state_dict(), path)", "getattr(model, 'module', model)"
     text = training(line) + LOADED

@@ -17,13 +17,15 @@ Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.f
 import ast
 from collections.abc import Iterator
 
-from ..analysis.models.trained_models import left_bare
+from ..analysis.models.trained_models import left_bare, lone_tensors
 from ..analysis.models.wrapped_elsewhere import stays_in_another_class
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import REDUCTIONS, averages_otherwise, reduces_gradients
+from ..analysis.ranks.certain_reach import surely_on_every_rank
 from ..analysis.ranks.rank_reach import RANKS, Role
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
+from ..editing.helpers import helper_names
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -65,6 +67,8 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
         if reduces_by_hand(program, loop):
             continue
         yield from judge(program, loop, wraps)
+        if original is not None and not original.calls_to(*WRAPPERS):
+            yield from behind_an_option(program, loop, wraps)
     yield from wrapped_twice(program, wraps)
 
 
@@ -113,6 +117,9 @@ def judge(program: Program, loop: TrainLoop, wraps: list[Wrap]) -> Iterator[Audi
         yield violated(
             module, steps, f"`{bare}` is trained here as well, and nothing averages its gradients"
         )
+    for where, tensor in lone_tensors(program):
+        because = f"`{tensor.id}` is trained, is in no model, and nothing averages its gradients"
+        yield violated(where, tensor, because)
     yield from past_the_wrapper(program, loop, good)
     if all(in_no_sync(loop, call) for call in loop.backwards):
         yield violated(
@@ -120,6 +127,22 @@ def judge(program: Program, loop: TrainLoop, wraps: list[Wrap]) -> Iterator[Audi
             loop.backwards[0],
             "each backward stands under no_sync(): gradients are never averaged",
         )
+
+
+def behind_an_option(
+    program: Program, loop: TrainLoop, wraps: list[Wrap]
+) -> Iterator[AuditVerdict]:
+    """A loop that all ranks come to, whose wrappers of the patch an option has to turn on."""
+    near = [wrap for wrap in wraps if may_get_to(program, wrap, loop)]
+    helpers = [module.function(call) for module, call in near]
+    if (
+        near
+        and not any(function and function.name in helper_names() for function in helpers)
+        and surely_on_every_rank(program, loop.module, loop.steps)
+        and not any(surely_on_every_rank(program, *wrap) for wrap in near)
+    ):
+        because = "an option has to turn this on, and without it each rank trains a model alone"
+        yield violated(*near[0], because)
 
 
 def reduces_by_hand(program: Program, loop: TrainLoop) -> bool:

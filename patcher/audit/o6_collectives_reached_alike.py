@@ -12,7 +12,7 @@ How it is judged  For each place it is worked out which kinds of process come to
                   test whether a file exists that the same branch writes.
 When unknown      A test that sounds as if it asked for the rank, and that cannot be evaluated; a
                   test whether a file exists that the branch does not write; an exit by an option,
-                  or by what nothing sets.
+                  or by what nothing sets; a call of a value, which may be a function that meets.
 Source            https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
 """
 
@@ -29,7 +29,7 @@ from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.helpers import helper_names
 from ..source.module import Module
-from ..source.tree import Function, everywhere, is_inside, precedes, within
+from ..source.tree import Function, everywhere, is_inside, parameters, precedes, within
 from .meeting import asks_for_file, sounds_of_the_first
 from .ranks import has_several_ranks, is_managed, ranked_loops, ranks_at
 from .verdict import AuditVerdict, unknown, violated
@@ -48,6 +48,7 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
             reported.add(call)
             yield verdict
     yield from calls_of_some(program, reported)
+    yield from calls_of_passed(program)
     if is_managed(program):
         return
     for loop in program.train_loops:
@@ -203,6 +204,31 @@ def calls_of_some(program: Program, reported: set[ast.Call]) -> Iterator[AuditVe
                         f" {effect.module.last_name(effect.node.func)}() in line"
                         f" {effect.node.lineno}",
                     )
+
+
+def calls_of_passed(program: Program) -> Iterator[AuditVerdict]:
+    """Calls by one side of what is no known function, where one that meets others is a value."""
+    meeting = [
+        function.name
+        for module in program.modules
+        for function in module.all_functions
+        if any(must_meet(each) for each in effects_of(program, function))
+        and any(not isinstance(use, ast.Call) for _, use in program.possible_callers(function))
+    ]
+    for module in program.modules if meeting else ():
+        for call in module.nodes(ast.Call):
+            function, name = module.function(call), call.func
+            if function is None or program.callees(module, call):
+                continue
+            if isinstance(name, ast.Attribute) and isinstance(name.value, ast.Name):
+                is_value = name.value.id == "self"
+            else:
+                is_value = isinstance(name, ast.Name) and name.id in parameters(function)
+            roles = ranks_at(program, module, call) if is_value else RANKS
+            if len(roles) == 1 and program.is_live(module, call):
+                who, text = next(iter(roles)).value, module.text(name)
+                because = f"only {who} calls {text}(), which may be {meeting[0]}() and wait for all"
+                yield unknown(module, call, because)
 
 
 def must_meet(reached: Reached) -> bool:

@@ -59,7 +59,7 @@ def value_of(program: Program, module: Module, name: ast.Name) -> tuple[Module, 
     """The only value of a name: of its function, of the module, or of the only caller."""
     function = module.function(name)
     if (function, name.id) in module.stores:
-        value = module.single_assignment(function, name.id)
+        value = module.single_assignment(function, name.id) or value_before(module, name)
         return unpacked(program, module, name) if value is None else (module, value)
     if function is not None and name.id in parameters(function):
         callers = [place for place in program.callers(function) if program.is_live(*place)]
@@ -70,6 +70,16 @@ def value_of(program: Program, module: Module, name: ast.Name) -> tuple[Module, 
         return None if passed is None else (where, passed)
     value = module.single_assignment(None, name.id)
     return None if value is None else (module, value)
+
+
+def value_before(module: Module, name: ast.Name) -> ast.expr | None:
+    """What ``steps`` is in ``steps = steps // ranks``, if lines above bind it in one way."""
+    stmt = module.statement(name)
+    stores = module.stores.get((module.function(name), name.id), ())
+    holders = [module.parents[store] for store in stores]
+    values = module.alternatives(name, name)
+    is_bound_anew = stmt in holders and all(isinstance(each, ast.Assign) for each in holders)
+    return values[0] if is_bound_anew and len(values) == 1 else None
 
 
 def unpacked(program: Program, module: Module, name: ast.Name) -> tuple[Module, ast.expr] | None:

@@ -32,15 +32,18 @@ def original_of(program: Program, edited: Module) -> Module:
 
 
 def text_on_disk(program: Program, edited: Module, text: str) -> str:
-    """A message with ``line 7`` of the edited text as the line on the disk."""
+    """A message with ``line 7`` of the edited text as the line on the disk.
+
+    The reason behind ``NOT_SHARED`` comes from another try, and names lines on the disk already.
+    """
     original = original_of(program, edited)
+    text, mark, reason = text.partition(NOT_SHARED)
 
     def renumbered(match: re.Match[str]) -> str:
         number = line_on_disk(original, edited, int(match[1]))
         return match[0].replace(match[1], str(number))
 
-    own, mark, behind = text.partition(NOT_SHARED)
-    return f"{LINE.sub(renumbered, own)}{mark}{behind}"
+    return LINE.sub(renumbered, text) + mark + reason
 
 
 def place_on_disk(program: Program, finding: Finding) -> str:

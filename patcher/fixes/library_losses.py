@@ -24,8 +24,8 @@ def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt |
     With each the statement that binds the loss, None where it is not known, the loss's name, and
     the text of the labels. Programs that have models with other heads too are left out.
     """
-    names = program.names_of_transformers
-    heads = {name for name in names if "For" in name or "LMHead" in name}
+    heads = {name for name in program.names_of_transformers if "For" in name or "LMHead" in name}
+    heads = {name for name in heads if is_used(program, name)}
     is_causal = all(name.endswith(CAUSAL) for name in heads) and pads_labels(program)
     is_seq2seq = bool(heads) and all(name.endswith(SEQ2SEQ) for name in heads)
     if not heads or not (is_causal or is_seq2seq or all(name.endswith(HEADS) for name in heads)):
@@ -43,6 +43,32 @@ def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt |
                 counted = f"{labels}[..., 1:]" if is_causal else labels
                 bound = binding(loop, call) if is_known else (None, "")
                 yield loop.module, call, *bound, counted
+
+
+def is_used(program: Program, head: str) -> bool:
+    """Whether a program names a head other than in tables that another program picks from."""
+    return any(
+        is_picked(program, module, use)
+        for module in program.modules
+        for local, dotted in module.aliases.items()
+        if dotted == f"transformers.{head}" or dotted.endswith(f".{head}")
+        for use in module.occurrences(local)
+    )
+
+
+def is_picked(program: Program, module: Module, use: ast.AST) -> bool:
+    """Whether the table at module level that a name stands in is read; true where it is in none."""
+    above = module.parents[use]
+    while isinstance(above, ast.Dict | ast.List | ast.Tuple):
+        above = module.parents[above]
+    if not isinstance(above, ast.Assign) or module.function(above) is not None:
+        return True
+    targets = [each.id for each in above.targets if isinstance(each, ast.Name)]
+    return len(targets) < len(above.targets) or any(
+        isinstance(each, ast.Name) and isinstance(each.ctx, ast.Load)
+        for where in program.modules
+        for each in where.occurrences(*targets)
+    )
 
 
 def masks_labels(loop: TrainLoop, labels: str) -> bool:

@@ -2,7 +2,7 @@
 
 What         A process group is created, and the model is never wrapped in DistributedDataParallel,
              or only in apex's class of that name, which is a warning; or a teacher is wrapped, and
-             the model that is trained is not.
+             the model that is trained is not; or a tensor is trained that no model has.
 At run time  Every rank trains a model of its own on its part of the data; the last one to save
              wins. apex's wrapper is an ImportError where apex is not installed.
 Example      torch.distributed.init_process_group(backend="nccl")   # and no DDP anywhere
@@ -24,13 +24,16 @@ from ..analysis.language.binding_tests import binding_test
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.trained_models import (
     left_bare,
+    lone_tensors,
     trained_beside_wrapped,
 )
 from ..analysis.models.wrapping import averages_otherwise, is_wrapped, loops_that_step, takes_steps
 from ..analysis.ranks.rank_reach import (
     RANKS,
+    UNKNOWN,
     roles_reaching,
     roles_reaching_in_function,
+    value_for_role,
 )
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
@@ -71,6 +74,7 @@ APEX_OPTIONS = {  # when apex sends what, and in how many parts; the average sta
 
 CODE, SEVERITY, SAFETY = "DF301", Severity.ERROR, Safety.SAFE
 
+GROUP = "torch.distributed.is_initialized()"
 GOES_PAST = "a step computes past the wrapper"
 
 
@@ -105,6 +109,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 averaging = averaged.get(module, []) if module not in seen else []
                 is_of_ranks = roles_reaching_in_function(module, wrap.call) & RANKS
                 edits = (*averaging, *(to_own_card(module, wrap.call) if is_of_ranks else ()))
+            elif edits:
+                edits = (*edits, *opened_gates(program, module, wrap))
             seen.add(module)
             yield Finding(module, wrap.stmt, because, edits)
         for module in averaged.keys() - seen:
@@ -132,6 +138,27 @@ def beside_data_parallel(
             " DistributedDataParallel can wrap it below"
         )
     return because, edits
+
+
+def opened_gates(program: Program, module: Module, wrap: Wrap) -> Iterator[Edit]:
+    """``if args.parallel: reader.parallelize()``: ranks wrap whatever the option says."""
+    function = module.function(wrap.stmt)
+    if function is None:
+        return
+    below = {function, *(each for _, each in program.functions_below(module, function))}
+    if any(loop.module.function(loop.steps) in below for loop in program.train_loops):
+        return  # it trains as well as it wraps
+    for where, call in program.callers(function):
+        stmt = where.statement(call)
+        gate = where.parents[stmt]
+        if (
+            isinstance(gate, ast.If)
+            and gate.body == [stmt]
+            and not gate.orelse
+            and any(value_for_role(where, gate.test, role) is UNKNOWN for role in RANKS)
+        ):
+            yield Rewrite(gate.test, f"{where.operand(gate.test)} or {GROUP}")
+            yield Import("torch")
 
 
 def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator[Finding]:
@@ -184,8 +211,16 @@ def unwrapped_loops(program: Program) -> Iterator[Finding]:
 
 def left_out(program: Program) -> Iterator[Finding]:
     """A model that is trained beside others, which alone are wrapped."""
+    if averages_otherwise(program):
+        return
+    for where, tensor in lone_tensors(program):
+        because = (
+            f"{tensor.id} is trained, and is in no wrapped model: its gradients are not averaged;"
+            f" make it a parameter of the model, or average {tensor.id}.grad before each step"
+        )
+        yield Finding(where, tensor, because)
     model = left_bare(program)
-    if not model or averages_otherwise(program):
+    if not model:
         return
     module, call = program.calls_to("DistributedDataParallel")[0]
     because = (

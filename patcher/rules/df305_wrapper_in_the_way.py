@@ -62,6 +62,7 @@ MODEL_ATTRIBUTES = {  # of transformers' models; wrappers lack them
     *("generate", "save_pretrained", "push_to_hub", "config", "generation_config"),
     *("resize_token_embeddings", "get_input_embeddings", "set_input_embeddings", "tie_weights"),
 }
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 AROUND = "and what a step computes around it has no averaged gradients: call it in forward()"
 
 
@@ -493,4 +494,34 @@ def saves_wrapper_state(program: Program, module: Module) -> bool:
             and not is_tested(module, use)
             for use in module.attributes("state_dict")
         )
+        or (
+            any(
+                isinstance(use.value, ast.Name) and is_one_of_several(module, use.value)
+                for use in module.attributes("state_dict")
+            )
+            and any(is_put_away(program, each) for each in program.modules)
+        )
+    )
+
+
+def is_one_of_several(module: Module, name: ast.Name) -> bool:
+    """Whether a name goes over several objects: ``part`` in ``for key, part in parts.items():``."""
+    loops = [
+        loop
+        for up in module.ancestors(name)
+        for loop in (up.generators if isinstance(up, COMPREHENSIONS) else (up,))
+        if isinstance(loop, ast.For | ast.comprehension)
+    ]
+    return any(each.id == name.id for loop in loops for each in everywhere(loop.target, ast.Name))
+
+
+def is_put_away(program: Program, module: Module) -> bool:
+    """Whether a wrapped model goes into a dictionary or list as it is."""
+    wrapped = {name for _, name, _ in wrapper_names(module)}
+    return any(
+        isinstance(each.ctx, ast.Load)
+        and isinstance(module.parents[each], ast.Dict | ast.List | ast.Tuple)
+        and is_wrapped(program, module, each)
+        for each in module.occurrences(*wrapped)
+        if isinstance(each, ast.Name)
     )

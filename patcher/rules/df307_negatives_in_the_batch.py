@@ -28,6 +28,7 @@ from collections.abc import Iterator
 
 from ..analysis.settings.in_batch_negatives import (
     SIMILARITY,
+    TENSORS,
     Product,
     diagonals,
     distant_product,
@@ -56,8 +57,10 @@ def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
         edited: set[Function | None] = set()
         told: set[Function | None] = set()
-        calls = module.nodes(ast.Call) if module.calls_to("arange") else []
-        for call in calls:
+        numbers = module.calls_to("arange") or (
+            module.calls_to("range") and module.calls_to(*TENSORS)
+        )
+        for call in module.nodes(ast.Call) if numbers else ():
             scores, target = argument(call, 0, "input"), argument(call, 1, "target")
             if scores is None or target is None:
                 continue

@@ -110,9 +110,12 @@ def counts(module: Module, loop: ast.For, stmt: ast.Assign) -> bool:
 
 def is_next_number(module: Module, stmt: ast.Assign) -> bool:
     """Whether what a statement stores is a length, or is counted up."""
-    value = stmt.value
+    value, table = stmt.value, stmt.targets[0]
     if isinstance(value, ast.Call):
         return module.last_name(value.func) == "len"
+    made = module.definition(value, value)
+    if isinstance(made, ast.Call) and isinstance(table, ast.Subscript):
+        return module.text(made) == f"len({module.text(table.value)})"
     if not isinstance(value, ast.Name | ast.Attribute):
         return False
     counted = module.text(value)

@@ -2,7 +2,8 @@
 
 What         A horizon, warm-up, save or logging interval is computed from len(train_dataloader), or
              from that divided by the accumulation and rounded down, while the counter it is
-             compared with advances once per optimizer step, also for what is left of an epoch.
+             compared with advances once per optimizer step, also for what is left of an epoch. Or
+             that length, which is a rank's own, is divided by the number of ranks.
 At run time  With accumulation 4 the learning rate ends at 30 % of its peak, still warming up, and
              the first evaluation and the first checkpoint never come.
 Example      args.max_steps = args.epoch * len(train_dataloader)
@@ -25,7 +26,7 @@ from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import steps_with_micro_batches
 from ..analysis.training.train_loops import TrainLoop
-from ..editing.edits import Edit, Import, Insert, Rewrite
+from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.grad_scaler import makes_schedule
 from ..fixes.process_group import NUMBER_OF_RANKS
@@ -55,6 +56,7 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from example_counts(loop)
         yield from horizons_of_all_ranks(loop)
         yield from (each for up in as_called(program, loop) for each in horizons_of_all_ranks(up))
+        yield from divided_again(program, loop)
         if loop.accumulation is None or loop.loader is None:
             continue
         quantities = step_quantities(loop)
@@ -92,6 +94,14 @@ def micro_batch_counts(
         terms = micro_batch_terms(program, loop, stmt.value)
         if terms is None or is_divided_behind(loop, stmt):
             continue
+        because = (
+            f"{module.text(stmt.targets[0])} counts micro-batches, "
+            f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps"
+        )
+        if is_bound_below(loop, stmt):
+            because += f": move the line that binds {accumulation_text(loop)} above this one"
+            yield Finding(module, stmt, because)
+            continue
         edits: list[Edit] = [
             Rewrite(node, re.sub(rf"\b{STEPS}\b", name, text)) for node, text in terms.rewrites
         ]
@@ -103,13 +113,16 @@ def micro_batch_counts(
             )
             defined.append(insertion_point(loop, stmt))
             edits.append(Insert(defined[-1], f"{steps}  # optimizer steps"))
-        yield Finding(
-            module,
-            stmt,
-            f"{module.text(stmt.targets[0])} counts micro-batches, "
-            f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps",
-            tuple(edits),
-        )
+        yield Finding(module, stmt, because, tuple(edits))
+
+
+def is_bound_below(loop: TrainLoop, stmt: ast.stmt) -> bool:
+    """Whether the accumulation is a name that the lines below a statement bind first."""
+    module, name = loop.module, loop.accumulation
+    if not isinstance(name, ast.Name):
+        return False
+    stores = module.stores.get((module.function(stmt), name.id), ())
+    return bool(stores) and not any(precedes(store, stmt) for store in stores)
 
 
 def is_divided_behind(loop: TrainLoop, stmt: ast.Assign) -> bool:
@@ -258,6 +271,36 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
                 because = f"{module.text(node)} counts the batches of all ranks, which step at once"
                 yield Finding(module, stmt, because, edits)
                 return  # the next round sees others
+
+
+def divided_again(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """``steps = steps // world_size``, of a number made of a loader that deals by rank already."""
+    module, loader = loop.module, loop.loader
+    if loader is None or not loader.distributed_samplers:
+        return
+    quantities = computed_from(loop, step_quantities(loop))
+    for stmt in within(loop.scope, ast.Assign):
+        value, name = stmt.value, module.text(stmt.targets[0])
+        if (
+            isinstance(value, ast.BinOp)
+            and isinstance(value.op, ast.FloorDiv | ast.Div)
+            and name in quantities
+            and is_world_size(module, value.right)
+            and isinstance(value.left, ast.Name)
+            and value.left.id == name
+            and (counted := module.definition(value.left, value.left)) is not None
+            and any(is_loader_length(program, loop, each) for each in expressions(counted))
+        ):
+            gate = module.parents[stmt]
+            is_alone = isinstance(gate, ast.If) and gate.body == [stmt] and not gate.orelse
+            because = f"{name} counts a rank's batches already, and is divided by the ranks again"
+            edit = Replace(gate if is_alone and isinstance(gate, ast.If) else stmt, "")
+            yield Finding(module, stmt, because, (edit,))
+
+
+def expressions(node: ast.expr) -> Iterator[ast.expr]:
+    """An expression and all within."""
+    return (each for each in below(node) if isinstance(each, ast.expr))
 
 
 def computed_from(loop: TrainLoop, quantities: set[str]) -> set[str]:
@@ -509,17 +552,27 @@ def micro_batch_terms(program: Program, loop: TrainLoop, value: ast.expr) -> Mic
         return MicroBatchTerms(length, accumulation_at(loop, value), rewrites)
     rewrites = []
     for node in divided:
-        if not isinstance(node.op, ast.FloorDiv) or not is_accumulation(loop, node.right):
+        quotient = rounded_down(module, node)
+        if quotient is None or not is_accumulation(loop, node.right):
             continue
         length_factors = [factor for factor in factors(node.left) if factor in lengths]
         if length_factors == [node.left]:
             if loop.loader is not None and not loop.drops_rest:
-                rewrites.append((node, STEPS))
+                rewrites.append((quotient, STEPS))
         elif len(length_factors) == 1:  # micro-batches of all epochs: each epoch has its rest
-            rewrites.append((node, product_text(module, node.left, length_factors[0])))
+            rewrites.append((quotient, product_text(module, node.left, length_factors[0])))
     if not rewrites:
         return None
     return MicroBatchTerms(length, module.operand(divided[0].right), rewrites)
+
+
+def rounded_down(module: Module, node: ast.BinOp) -> ast.expr | None:
+    """``a // b``, and ``int(a / b)`` around ``a / b``; None where it is not rounded down."""
+    if isinstance(node.op, ast.FloorDiv):
+        return node
+    call = module.parents[node]
+    is_int = isinstance(call, ast.Call) and module.last_name(call.func) in ("int", "floor")
+    return call if is_int and isinstance(call, ast.Call) else None
 
 
 def may_divide_itself(program: Program, loop: TrainLoop, length: ast.expr) -> bool:

@@ -17,6 +17,7 @@ from ...source.module import Module
 from ...source.tree import FUNCTIONS, Function, everywhere, is_annotation, within
 from .names import ModuleSet, Unread, answered_once, parameter_names
 from .objects import class_of, classes_above, method_of, named_definition
+from .passed_functions import calls_of_parameter, passed_functions
 from .star_names import take_names_of_libraries
 from .tables import calls_by_table, is_table, items_of_call
 
@@ -80,6 +81,9 @@ class CallGraph(ModuleSet):
         if names[0] not in self.functions_by_name and isinstance(call.func, ast.Name):
             names = [module.last_name(each) for each in _functions_named(module, call.func)]
         found = [callee for name in names for callee in self.functions_by_name.get(name, ())]
+        if isinstance(call.func, ast.Name) and (scope := module.function(call)) is not None:
+            passed = self._passed_functions(module, scope, call.func.id)
+            found += [each for each in passed if each not in found]
         sure = [callee for callee in found if self._is_call_of(module, call, callee)]
         if not sure and CALL in self.functions_by_name:
             sure = self._called_object(module, call)
@@ -134,9 +138,10 @@ class CallGraph(ModuleSet):
                     continue
                 found = self.resolve(module, use)
                 if found is not None and found[1] in (function, owner) and not is_annotation(use):
-                    table = self._calls_of_table(module, use)
-                    calls += table
-                    possible += [] if table else [(module, use)]
+                    known = self._calls_of_table(module, use)
+                    known = known or self._calls_of_passed(module, use, (home, function))
+                    calls += [each for each in known if each not in calls]
+                    possible += [] if known else [(module, use)]
         self._callers[function] = calls
         self._possible[function] = possible
 
@@ -229,6 +234,29 @@ class CallGraph(ModuleSet):
             if where is module or is_table(self, where, base, table)
         ]
 
+    def _calls_of_passed(
+        self, module: Module, use: ast.expr, callee: Callee
+    ) -> list[tuple[Module, ast.Call]]:
+        """The calls, by a parameter, of a function that ``use`` passes for it as a value."""
+        calls = calls_of_parameter(self, module, use)
+        are_known = all(self._is_call_of(*each, callee) for each in calls)
+        return calls if are_known else []
+
+    def _passed_functions(self, module: Module, function: Function, name: str) -> list[Callee]:
+        """The functions that a parameter may be, where that can be told."""
+        key = (function, name)
+        if name not in parameter_names(module)[function]:
+            return []
+        if key not in self._passed:
+            self._passed[key] = []  # for a function that is asked for while it is answered
+            if not self.possible_callers(function):
+                self._passed[key] = passed_functions(self, module, function, name) or []
+        return self._passed[key]
+
+    @cached_property
+    def _passed(self) -> dict[tuple[Function, str], list[Callee]]:
+        return {}
+
     def _is_call_of(self, module: Module, call: ast.Call, callee: Callee) -> bool | None:
         """Whether a call runs a function; None where it cannot be told."""
         home, function = callee
@@ -270,7 +298,8 @@ class CallGraph(ModuleSet):
         if isinstance(func, ast.Name):
             scope = module.function(func)
             if scope is not None and func.id in parameter_names(module)[scope]:
-                return None
+                passed = self._passed_functions(module, scope, func.id)
+                return any(each is function for _, each in passed) if passed else None
             if (scope, func.id) in module.stores:
                 return None if module.last_name(func) == function.name else False
             if func.id in module.aliases:

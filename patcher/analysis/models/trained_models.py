@@ -153,6 +153,96 @@ def trained_models(program: Program) -> list[str]:
     ]
 
 
+def lone_tensors(program: Program) -> Iterator[tuple[Module, ast.Name]]:
+    """Tensors with gradients that an optimizer gets in a list, that steps use and no model has.
+
+    Not those of an optimizer that a step makes, as for an attack on its batch.
+    """
+    bodies = [
+        stmt
+        for loop in program.train_loops
+        if program.is_live(loop.module, loop.steps)
+        for _, body in bodies_of_steps(program, loop)
+        for stmt in body
+    ]
+    used = {name.id for stmt in bodies for name in everywhere(stmt, ast.Name)}
+    for module, optimizer in program.calls_to(*OPTIMIZERS):
+        if program.is_live(module, optimizer) and not set(module.ancestors(optimizer)) & {*bodies}:
+            for value in argument_values(optimizer):
+                for name in listed_names(module, value):
+                    if name.id in used and is_leaf(program, module, name):
+                        yield module, name
+
+
+def listed_names(
+    module: Module, value: ast.expr, seen: frozenset[ast.expr] = frozenset()
+) -> Iterator[ast.Name]:
+    """The names that are elements of lists in a value, also through local names."""
+    lists: list[ast.List | ast.Tuple] = [*everywhere(value, ast.List)]
+    for shown in [*lists, *everywhere(value, ast.Tuple)]:
+        yield from (each for each in shown.elts if isinstance(each, ast.Name))
+    for name in everywhere(value, ast.Name):
+        for source in module.alternatives(name, name):
+            if source not in seen:
+                yield from listed_names(module, source, seen | {source})
+
+
+def is_leaf(
+    program: Program, module: Module, name: ast.Name, seen: frozenset[Function] = frozenset()
+) -> bool:
+    """Whether a name is that of a tensor which was made to have gradients, outside of any model."""
+    function = module.function(name)
+    uses = [
+        module.parents[each]
+        for each in module.occurrences(name.id)
+        if isinstance(each, ast.Name) and module.function(each) is function
+    ]
+    if any(isinstance(use, ast.Assign) and is_kept(use) for use in uses):
+        return False
+    if any(isinstance(use, ast.Attribute) and asks_for_gradients(module, use) for use in uses):
+        return True
+    values = module.alternatives(name, name)
+    if values:
+        return any(isinstance(value, ast.Call) and makes_leaf(module, value) for value in values)
+    if function is None or function in seen or name.id not in parameters(function):
+        return False
+    passed = [
+        (where, argument_for_parameter(module, function, call, name.id))
+        for where, call in program.callers(function)
+    ]
+    return any(
+        isinstance(value, ast.Name) and is_leaf(program, where, value, seen | {function})
+        for where, value in passed
+    )
+
+
+def is_kept(stmt: ast.Assign) -> bool:
+    """Whether something is made an attribute of an object: ``model.scale = scale``."""
+    return any(isinstance(target, ast.Attribute) for target in stmt.targets)
+
+
+def asks_for_gradients(module: Module, use: ast.Attribute) -> bool:
+    """``x.requires_grad = True`` and ``x.requires_grad_()``."""
+    above = module.parents[use]
+    if use.attr == "requires_grad":
+        return (
+            isinstance(above, ast.Assign)
+            and isinstance(above.value, ast.Constant)
+            and above.value.value is True
+        )
+    return use.attr == "requires_grad_" and isinstance(above, ast.Call) and not above.args
+
+
+def makes_leaf(module: Module, call: ast.Call) -> bool:
+    """``nn.Parameter(…)``, ``torch.zeros(…, requires_grad=True)``, ``….requires_grad_()``."""
+    if module.last_name(call.func) == "Parameter":
+        return True
+    if isinstance(call.func, ast.Attribute) and call.func.attr in ("requires_grad_", "to"):
+        return call.func.attr == "requires_grad_"
+    given = argument(call, len(call.args), "requires_grad")
+    return isinstance(given, ast.Constant) and given.value is True
+
+
 def models_handed_over(program: Program) -> list[str]:
     """What goes to functions whose results an optimizer gets: ``weights, _ = split(head)``.
 

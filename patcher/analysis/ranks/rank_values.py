@@ -35,7 +35,8 @@ ARITHMETIC: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
 }
-ENVIRONMENT_VARIABLES = RANK_NAMES | {"WORLD_SIZE"}
+LAUNCHERS = {"WORLD_SIZE", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}
+ENVIRONMENT_VARIABLES = RANK_NAMES | LAUNCHERS
 # What srun and mpirun set, which may start one process as well.
 OF_OTHER_LAUNCHERS: dict[object, Values] = {
     **dict.fromkeys(("SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK"), (UNKNOWN, 0, 1)),
@@ -267,7 +268,8 @@ def _assigned_attribute(module: Module, node: ast.Attribute, depth: int) -> Valu
         return _values(found[0], found[1], depth + 1)
     values = module.attribute_values.get(node.attr, [])
     known = _values(module, values[0], depth + 1) if len(values) == 1 else ALL_UNKNOWN
-    return known if _tells_ranks_apart(known) else ALL_UNKNOWN
+    is_of_group = UNKNOWN not in known and known[0] != known[1]  # args.distributed
+    return known if is_of_group or _tells_ranks_apart(known) else ALL_UNKNOWN
 
 
 def _tells_ranks_apart(known: Values) -> bool:

@@ -19,12 +19,24 @@ from ...source.tree import (
 )
 
 TRANSPOSES = ("t", "T", "transpose", "mT")
+TENSORS = ("tensor", "as_tensor", "LongTensor", "IntTensor")
 SIMILARITY = re.compile("cos|sim", re.IGNORECASE)  # cosine_similarity(), self.sim()
 
 
 def is_arange(module: Module, labels: ast.expr) -> bool:
-    """Whether labels are ``torch.arange(…)``: example ``i`` belongs to column ``i``."""
-    return is_made_by(module, labels, "torch.arange")
+    """Whether labels are ``torch.arange(…)``: example ``i`` belongs to column ``i``.
+
+    Also ``torch.tensor(range(n))`` and ``torch.LongTensor(list(range(n)))``.
+    """
+    if is_made_by(module, labels, "torch.arange"):
+        return True
+    value = module.definition(labels, labels) or labels
+    return any(
+        module.last_name(call.func) in TENSORS
+        and any(module.dotted(each.func) == "range" for each in everywhere(call.args[0], ast.Call))
+        for call in everywhere(value, ast.Call)
+        if call.args and isinstance(call.args[0], ast.Call)
+    )
 
 
 def is_of_arange(module: Module, labels: ast.expr) -> bool:

@@ -457,6 +457,8 @@ def runs_in_training_step(program: Program, module: Module, function: Function |
             if not steps.isdisjoint(where.ancestors(call)):
                 return True
             caller = where.function(call)
+            if getattr(caller, "name", "") == "forward":
+                return True
             if caller is not None and caller not in seen:
                 seen.add(caller)
                 pending.append(caller)
