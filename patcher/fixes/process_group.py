@@ -10,6 +10,7 @@ from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.loaders import Loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
+from ..analysis.training.unmoved_batches import wrapper_moves
 from ..editing.edits import Define, Edit, Guard, Import, Insert
 from ..source.module import Module
 from ..source.tree import (
@@ -241,6 +242,8 @@ def evaluation_share(
         return None
     if loader.others:
         return None  # a share of one, and all of another that a test picks
+    if wrapper_moves(program, evaluation):
+        return None  # whose wrapper stays, and ranks forward through it as often
     if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
     users = [e for e in program.evaluations if e.loader.shares_with(loader)]
