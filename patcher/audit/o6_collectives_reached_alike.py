@@ -262,11 +262,11 @@ def exits(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
     for exit_ in rank_dependent_exits(program, loop, agreeing_functions(program)):
         if exit_.exit not in told:
             names = ", ".join(sorted(exit_.names)) or "its own data"
+            does = "leaves the training" if isinstance(exit_.exit, ast.stmt) else "takes a step"
             yield violated(
                 module,
                 exit_.test,
-                f"each rank leaves the training by its own {names}; the others"
-                " wait in their next step",
+                f"each rank {does} by its own {names}; the others wait in their next step",
             )
 
 

@@ -2,14 +2,15 @@
 
 What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
              loop, under a test that only some ranks pass or after an exit that some ranks take; an
-             exit from the training loop that each rank takes by its own loss or metric. Barriers
-             that rank 0 and the others each pass once ("rank 0 first") are a pair and fine.
+             exit from the training loop, or a step of it, that each rank takes by its own batch,
+             loss or metric. Barriers that rank 0 and the others each pass once ("rank 0 first") are
+             a pair and fine.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
 Fix          A lone barrier under a rank test is passed by every rank. What ranks decide by is made
-             the mean over the ranks. An exit of rank 0 is taken by the others too. Else none: which
-             ranks are meant cannot be told.
+             the mean over the ranks, and a step is taken where all of them take it. An exit of rank
+             0 is taken by the others too. Else none: which ranks are meant cannot be told.
 Fix safety   Safe: in a lone process each edited line does what it did before, and a group never got
              past these places.
 Source       https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
@@ -259,7 +260,12 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
         in_backward = any(
             mentions(call, name) for call in loop.backwards for name in decision.names
         )
-        if not in_backward and is_number_test(module, test.test, decision.names):
+        if isinstance(decision.exit, ast.Call) and decision.exit in within(test.body, ast.Call):
+            edits = (
+                Rewrite(test.test, f"not on_any_rank(not ({module.text(test.test)}))"),
+                Define("on_any_rank"),
+            )
+        elif not in_backward and is_number_test(module, test.test, decision.names):
             means = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(decision.names))
             edits = (Insert(test, means), Define("mean_of_ranks"))
         else:

@@ -16,6 +16,7 @@ from ...source.tree import (
     argument_values,
     below,
     bound_names,
+    everywhere,
     locate,
     precedes,
     within,
@@ -38,17 +39,23 @@ IN_PLACE_COLLECTIVES = {
     "all_gather_object",
     "all_gather",
 }
-SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim"}
+SHAPE_ATTRIBUTES = {
+    *("shape", "size", "device", "dtype", "dim", "ndim", "requires_grad", "is_cuda"),
+}
+SIZES = {"len", *SHAPE_ATTRIBUTES}
 MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
 
 
 @record
 class RankDependentExit:
-    """An exit from a training loop, and the outermost rank-dependent test around it."""
+    """An exit from a training loop, or a backward pass that a test alone comes to.
+
+    ``test`` is the outermost rank-dependent one around it.
+    """
 
     loop: TrainLoop
-    exit: Exit
+    exit: Exit | ast.Call
     test: ast.If
     names: frozenset[str]  # tainted names in the test that get their value outside of it
 
@@ -56,9 +63,10 @@ class RankDependentExit:
 def rank_dependent_exits(
     program: Program, loop: TrainLoop, agreed: set[str]
 ) -> Iterator[RankDependentExit]:
-    """Exits that depend on a rank's own data; ``agreed`` names more calls equal on all ranks."""
+    """Exits and steps by a rank's own data; ``agreed`` names more calls equal on all ranks."""
     module = loop.module
-    if not conditional_exits(loop):
+    passes = conditional_passes(loop)
+    if not conditional_exits(loop) and not passes:
         return
     sharded_calls = {
         f"{e.function.name}()"
@@ -67,14 +75,21 @@ def rank_dependent_exits(
     }
     walk = _walk_of(program, module, loop, agreed, sharded_calls)
     walk.block(module.scope_statements(loop.steps), sharded_calls, None)
-    for leaving, test in walk.exits.items():
-        if leaves_training(loop, leaving):
-            names = {
-                name
-                for name in walk.read(test.test) & set(walk.tainted_by)
-                if any(test not in (up, *module.ancestors(up)) for up in walk.tainted_by[name])
-            }
-            yield RankDependentExit(loop, leaving, test, frozenset(names))
+    places: list[tuple[Exit | ast.Call, ast.If]] = [
+        *(
+            (leaving, test)
+            for leaving, test in walk.exits.items()
+            if leaves_training(loop, leaving)
+        ),
+        *((call, test) for test, call in passes.items() if test in walk.own_tests),
+    ]
+    for place, test in places:
+        names = {
+            name
+            for name in walk.read(test.test) & set(walk.tainted_by)
+            if any(test not in (up, *module.ancestors(up)) for up in walk.tainted_by[name])
+        }
+        yield RankDependentExit(loop, place, test, frozenset(names))
 
 
 def own_steps_and_results(
@@ -103,7 +118,7 @@ def _walk_of(
     program: Program, module: Module, loop: TrainLoop, agreed: set[str], sharded: set[str]
 ) -> _DivergenceWalk:
     agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
-    return _DivergenceWalk(program, module, loop, agreeing, sharded, {}, {}, {}, [], [])
+    return _DivergenceWalk(program, module, loop, agreeing, sharded, {}, {}, {}, [], [], set())
 
 
 def conditional_exits(loop: TrainLoop) -> list[Exit]:
@@ -116,6 +131,21 @@ def conditional_exits(loop: TrainLoop) -> list[Exit]:
         for leaving in candidates
         if isinstance(loop.module.parents[leaving], ast.If) and leaves_training(loop, leaving)
     ]
+
+
+def conditional_passes(loop: TrainLoop) -> dict[ast.If, ast.Call]:
+    """Tests inside the steps with a backward pass in one branch alone, and the first such pass."""
+    found: dict[ast.If, ast.Call] = {}
+    for call in loop.backwards:
+        ups = loop.module.ancestors(call)
+        inside = ups[: ups.index(loop.steps)] if loop.steps in ups else []
+        for up in inside:
+            if isinstance(up, ast.If) and not all(
+                any(each in loop.backwards for each in within(branch, ast.Call))
+                for branch in (up.body, up.orelse)
+            ):
+                found.setdefault(up, call)
+    return found
 
 
 def leaves_training(loop: TrainLoop, leaving: Exit) -> bool:
@@ -147,6 +177,7 @@ class _DivergenceWalk:
     cache: dict[ast.AST, set[str]]  # of reads()
     steps: list[ast.Call]  # of a schedule, by this rank's data
     results: list[ast.Return]  # that hand on this rank's data
+    own_tests: set[ast.If]  # that each rank answers by its own data
 
     def block(self, body: list[ast.stmt], tainted: set[str], gate: ast.If | None) -> set[str]:
         """Tainted names after ``body``; ``gate`` is the outermost tainted test around it."""
@@ -162,7 +193,9 @@ class _DivergenceWalk:
             case ast.Expr(value=ast.Call() as call):
                 self.call(stmt, call, tainted, gate)
             case ast.If():
-                inner = gate or (stmt if self.depends_on(stmt.test, tainted) else None)
+                if self.depends_on(stmt.test, tainted):
+                    self.own_tests.add(stmt)
+                inner = gate or (stmt if stmt in self.own_tests else None)
                 after = self.block(stmt.body, tainted, inner)
                 otherwise = self.block(stmt.orelse, tainted, inner)
                 taken = {value_for_role(self.module, stmt.test, role) for role in RANKS}
@@ -263,9 +296,11 @@ class _DivergenceWalk:
         while index < end:
             part = table.nodes[index]
             called = self.module.last_name(part.func) if isinstance(part, ast.Call) else ""
-            if called in self.agreed or (
-                isinstance(part, ast.Attribute) and part.attr in SHAPE_ATTRIBUTES
-            ):
+            is_shape = isinstance(part, ast.Attribute) and part.attr in SHAPE_ATTRIBUTES
+            if called in self.agreed or is_shape:
+                if is_shape or called in SIZES:
+                    for pick in everywhere(part, ast.Subscript):
+                        yield variable_name(pick.slice)  # labels[mask].size(), by the mask
                 index = table.ends[index]
                 continue
             if called:
