@@ -62,18 +62,21 @@ def findings(program: Program) -> Iterator[Finding]:
     switches = list(freeze_switches(program))
     switches = [each for each in switches if not is_for_a_while(program, each, switches)]
     loops = training_loops(program)
+    whole = [each for each in switches if is_of_whole_models(program, wraps, each)]
+    if all(each.thaws is True for each in whole):
+        whole = []  # no two players that take turns
     thawing = [
         switch
         for switch in switches
         if switch.thaws is not False
-        and not is_of_whole_models(program, wraps, switch)
+        and switch not in whole
         and not any(is_redone_before(program, switch, *wrap) for wrap in wraps)
         and is_reached_in_training(program, loops, switch.module, switch.stmt)
     ]
     freezing = [switch for switch in switches if switch.thaws is not True]
-    if not thawing or not freezing:
+    if not thawing or not (freezing or is_built_frozen(program)):
         return
-    freezes_before_training = not all(
+    freezes_before_training = not freezing or not all(
         is_reached_in_training(program, loops, switch.module, switch.stmt, exclusively=True)
         for switch in freezing
     )
@@ -122,6 +125,15 @@ def is_of_whole_models(
     ]
     return bool(passed) and all(
         value is not None and where.text(value) in wrapped for where, value in passed
+    )
+
+
+def is_built_frozen(program: Program) -> bool:
+    """Whether a model is made with ``nn.Parameter(torch.tensor(0.1), requires_grad=False)``."""
+    return any(
+        (asks := argument(call, 1, "requires_grad")) is not None and constant_bool(asks) is False
+        for module, call in program.calls_to("Parameter")
+        if module.enclosing_class(call) is not None
     )
 
 
