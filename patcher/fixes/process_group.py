@@ -204,9 +204,9 @@ def forwards_several_times(loop: TrainLoop) -> bool:
         return False
     models = {
         module.text(call.func.value)
-        for call in within(loop.scope, ast.Call)
+        for call in module.calls_to("parameters", "train", "zero_grad")
         if isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("parameters", "train", "zero_grad")
+        and (module.function(call) is module.function(loop.steps) or is_of_self(call.func.value))
     }
     calls = [
         module.text(call.func)
@@ -215,6 +215,15 @@ def forwards_several_times(loop: TrainLoop) -> bool:
         for call in within(stmt, ast.Call)
     ]
     return any(calls.count(model) > 1 for model in models)
+
+
+def is_of_self(owner: ast.expr) -> bool:
+    """``self.model``, of which another method of the trainer may tell that it is a model."""
+    return (
+        isinstance(owner, ast.Attribute)
+        and isinstance(owner.value, ast.Name)
+        and owner.value.id == "self"
+    )
 
 
 def unwrapped_model(model: str) -> str:
