@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import module
 from ddpfix.patcher.analysis.ranks.before_group import runs_before_group
+from ddpfix.patcher.analysis.training.load import read_program
 from ddpfix.patcher.analysis.training.program import Program
 
 SCRIPT = """\
@@ -51,3 +54,40 @@ def test_code_above_the_group_on_its_own_way_is_early(main: str, early: set[str]
         for call in script.calls_to("save")
         if runs_before_group(program, script, call)
     } == early
+
+
+HEAD = """\
+{above}
+import torch
+def main():
+    {inside}
+    torch.distributed.init_process_group("gloo")
+{below}
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "early"),
+    [
+        ({"above": "from log import logger"}, True),
+        ({"above": "import log"}, True),
+        ({"inside": "import log"}, False),
+        ({}, False),
+    ],
+)
+def test_what_an_imported_module_calls_runs_before_the_group(
+    parts: dict[str, str], early: bool, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(HEAD.format(**{"above": "", "inside": "pass", "below": "", **parts}))
+    log = "def make():\n    return open('log.txt', 'w')\nlogger = make()\n"
+    (tmp_path / "log.py").write_text(log)
+    program = read_program(str(script))
+    runs = [
+        runs_before_group(program, each, call)
+        for each in program.modules
+        for name in ("open", "make")
+        for call in each.calls_to(name)
+    ]
+    assert runs == [early] * len(runs)

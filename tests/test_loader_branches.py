@@ -41,6 +41,14 @@ def make(kind):
     return DataLoader(torch.randn(16, 2), batch_size=2, shuffle=True), 2
 
 """
+OF_THE_MODULE = """\
+kind = input()
+if kind == "small":
+    loader = DataLoader(torch.randn(8, 2), batch_size=2, shuffle=True)
+else:
+    loader = DataLoader(torch.randn(16, 2), batch_size=2, shuffle=True)
+
+"""
 TRAIN_OR_TEST = """\
 def make(train):
     if train:
@@ -76,6 +84,30 @@ if args.small:
         TRAIN_OR_TEST,
         "loader, test = make(train=True), make(train=False)",
         1,
+    ),
+    "names of the module, which a function reads": (OF_THE_MODULE, "pass", 2),
+    "two tests without an else": (
+        OF_THE_MODULE.replace("else:", 'if kind == "large":'),
+        "pass",
+        2,
+    ),
+    "a loader that a test replaces": (
+        "",
+        """\
+loader = DataLoader(small, batch_size=2, shuffle=True)
+    if args.large:
+        loader = DataLoader(large, batch_size=2, shuffle=True)""",
+        2,
+    ),
+    "a loader that both branches replace": (
+        "",
+        """\
+loader = DataLoader(small, batch_size=2, shuffle=True)
+    if args.large:
+        loader = DataLoader(large, batch_size=2, shuffle=True)
+    else:
+        loader = DataLoader(large + 1, batch_size=2, shuffle=True)""",
+        2,
     ),
     "a loader in place of another": (
         "",

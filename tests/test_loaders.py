@@ -84,6 +84,13 @@ FOUND = [
                 model(batch).backward()
         train(model, loader=DataLoader(mine))
         """),
+    ("the one whose batches are taken at several scales", """
+        scales = [0.75, 1, 1.25]
+        for step, (images, labels) in enumerate(DataLoader(mine)):
+            for scale in scales:
+                model(resize(images, scale), labels).backward()
+                optimizer.step()
+        """),
     ("an endless one that next takes from", """
         loader = DataLoader(mine)
         loader = cycle(loader)
@@ -118,6 +125,13 @@ FOUND = [
         """),
 ]  # fmt: skip
 UNKNOWN = [
+    ("the parts of each of its batches, which may be more on one rank", """
+        for batch in DataLoader(mine):
+            parts = batch.split(2)
+            for part in parts:
+                model(part).backward()
+                optimizer.step()
+        """),
     ("a list of none", """
         loaders = [None, parts]
         for loader in loaders:

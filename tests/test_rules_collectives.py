@@ -78,7 +78,36 @@ CLOSURE = """
     """
 
 
+STEPS = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+torch.distributed.init_process_group('gloo')
+for images, labels in DataLoader(data, sampler=DistributedSampler(data)):
+    known = labels < 192
+    count = {count}
+    loss = lose(model(images), labels)
+    if {test}:
+        loss.backward()
+        optimizer.step()
+    else:
+        {otherwise}
+"""
+
+
+def steps(count: str = "1", test: str = "count > 0", otherwise: str = "pass") -> str:
+    """A training script whose steps hang on a test."""
+    return STEPS.format(count=count, test=test, otherwise=otherwise)
+
+
 NOOP = [
+    ("a step by the size of the batch", steps("labels[:4].size(0)")),
+    ("a step by the length of the batch", steps("len(labels)")),
+    ("a step where there are gradients", steps(test="loss.requires_grad")),
+    ("a step in either branch",
+        steps("labels[known].size(0)", otherwise="(0 * loss).backward(); optimizer.step()")),
+    ("a step by an option", steps(test="args.steps")),
     (
         "training that rank 0 has other processes run, by remote calls",
         "from torch.distributed import rpc\n"
@@ -149,7 +178,7 @@ def test_what_all_ranks_do_alike_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF506", text)] == []
 
 
-STEPS = {
+TESTED_STEPS = {
     "if not math.isnan(loss):": "if not on_any_rank(math.isnan(loss)):",
     "if args.all or torch.isfinite(loss):": (
         "if not on_any_rank(not (args.all or torch.isfinite(loss))):"
@@ -161,7 +190,7 @@ STEPS = {
 }
 
 
-@pytest.mark.parametrize(("test", "after"), STEPS.items())
+@pytest.mark.parametrize(("test", "after"), TESTED_STEPS.items())
 @pytest.mark.parametrize("steps_alone", [True, False])
 def test_all_ranks_step_where_each_may(test: str, after: str, steps_alone: bool) -> None:
     text = loop(behind=f"{test}\n                optimizer.step()")
@@ -228,6 +257,20 @@ if __name__ == "__main__":
         -            if math.isnan(loss):
         +            if on_any_rank(math.isnan(loss)):
                          continue
+        """),
+    ("all take a step, or none, where each has to have something to learn from",
+        steps("labels[known].size(0)"), """
+        @@ -3,2 +3,11 @@
+         from torch.utils.data.distributed import DistributedSampler
+        +
+        +
+        +def on_any_rank(test): ...
+
+        @@ -9,3 +18,3 @@
+             loss = lose(model(images), labels)
+        -    if count > 0:
+        +    if not on_any_rank(not (count > 0)):
+                 loss.backward()
         """),
     ("all leave when one does, where the loss itself is still to go backward",
         loop(inside="if loss > 10: return"), """

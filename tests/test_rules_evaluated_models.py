@@ -118,3 +118,40 @@ def test_an_evaluation_that_gets_the_module_is_left_alone(wrap: str, passed: str
 def test_an_evaluation_that_gets_the_wrapper_is_told(wrap: str) -> None:
     (finding,) = found("DF504", PASSED.format(wrap=wrap, passed="model"))
     assert finding.edits
+
+
+OLD = """\
+import torch
+from torch.autograd import Variable
+def validate(loader, model, lose):
+    model.eval()
+    for images, labels in loader:
+        labels = labels.cuda()
+        {moved}
+        output = model({given})
+        print(lose(output, labels).item())
+loader = torch.utils.data.DataLoader(data, batch_size=4)
+model = torch.nn.parallel.DistributedDataParallel(model.cuda(), device_ids=[0])
+validate(loader, model, torch.nn.CrossEntropyLoss().cuda())
+"""
+
+
+@pytest.mark.parametrize(
+    ("moved", "given", "stays"),
+    [
+        ("pass", "images", True),
+        ("images = Variable(images, volatile=True)", "images", True),
+        ("inputs, labels = Variable(images), Variable(labels)", "inputs.float()", True),
+        ("images = images.cuda(non_blocking=True)", "images", False),
+        ("images, labels = images.cuda(), labels.cuda()", "images", False),
+        ("images, labels = move(images, labels)", "images", False),
+        ("if torch.cuda.is_available():\n            images = images.cuda()", "images", False),
+        ("pass", "images.cuda()", False),
+    ],
+)
+def test_a_wrapper_that_alone_moves_the_batches_to_the_card_stays(
+    moved: str, given: str, stays: bool
+) -> None:
+    text = OLD.format(moved=moved, given=given)
+    assert (found("DF504", text) == []) is stays
+    assert (fixed("DF504", text) == text) is stays

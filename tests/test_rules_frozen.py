@@ -181,7 +181,32 @@ def score(net):
     for p in net.{parts}parameters():
         p.requires_grad = True
 """
+WHOLE = "for p in model.parameters(): p.requires_grad = True"
+MADE = """
+class Net(torch.nn.Module):
+    def __init__(self):
+        self.gate = torch.nn.Parameter(torch.tensor(0.1), requires_grad=False)
+"""
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param(script(f"{LOOP}False", inside=WHOLE), id="a part, and then all"),
+        pytest.param(script(inside=WHOLE) + MADE, id="parameters that are made frozen"),
+    ],
+)
+def test_all_that_is_thawed_in_training_was_partly_frozen_at_the_wrapper(text: str) -> None:
+    new = fixed("DF308", text)
+    assert "frozen = [parameter for parameter in model.parameters() if" in new
+    assert found("DF308", new) == []
+
+
 NOOP = [
+    ("two players that take turns",
+        script(inside=WHOLE.replace("True", "False") + f"\n        {WHOLE}")
+        .replace("train(model)", "train()")),
+    ("all that was trained before", script(inside=WHOLE)),
     ("frozen while an evaluation runs", script(inside="score(model.module.encoder)", options=LOOKS)
         + FOR_A_WHILE.format(between="print(net(1))", parts="")),
     ("frozen behind the wrapper, which looks for it",

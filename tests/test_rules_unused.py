@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cases import fixed, found
+from cases import fixed, found, module
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.findings import Severity
+from ddpfix.patcher.fixes.process_group import unused_parameters_option
 
 MODEL = """\
 import torch
@@ -104,6 +106,30 @@ def test_a_graph_of_several_forwards_is_static() -> None:
         "    model.zero_grad()",
     )
     assert "static_graph=True" in fixed("DF302", text)
+
+
+TRAINER = """\
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+    def fit(self, loader, optimizer):
+        self.learn()
+        for source, target in loader:
+            scores = self.net(source)
+            features = self.net(target, "features")
+            loss = scores.sum() + features.sum()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+    def learn(self):
+        self.net.train()
+"""
+
+
+def test_a_trainer_calls_its_model_twice_though_another_method_tells_what_the_model_is() -> None:
+    assert unused_parameters_option(Program(module(TRAINER))) == "static_graph"
+    once = TRAINER.replace("features = self.net(target, ", "features = other(target, ")
+    assert unused_parameters_option(Program(module(once))) == "find_unused_parameters"
 
 
 @pytest.fixture

@@ -386,6 +386,25 @@ FIX = [
         +        loader.sampler.set_epoch(epoch)
              train(epoch, loader)
         """),
+    ("DF402", "the batches of an epoch, which players count in turn", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        for epoch in range(9):
+            batches, i = iter(loader), 0
+            while i < len(loader):
+                critic = 0
+                while critic < 5 and i < len(loader):
+                    critic += 1
+                    i += 1
+                    model(next(batches)).backward()
+        """, """
+        @@ -4,2 +4,4 @@
+         for epoch in range(9):
+        +    if isinstance(loader.sampler, DistributedSampler):
+        +        loader.sampler.set_epoch(epoch)
+             batches, i = iter(loader), 0
+        """),
     ("DF402", "a loop without end that adds to the epoch", """
         from torch.utils.data import DataLoader
         from torch.utils.data.distributed import DistributedSampler

@@ -133,6 +133,10 @@ def test_a_sum_that_a_rank_divides_by_its_own_steps_is_its_own(tmp_path: Path) -
 GROUP = "import torch.distributed\ntorch.distributed.init_process_group('gloo')\n"
 REFUSED = {
     "whole data": ({"batch": "inputs, labels = x, y"}, "a step of line 28 trains on no part that"),
+    "scales of all examples": (
+        {"target": "scale", "source": "(0.5, 1, 2)", "batch": "inputs, labels = x * scale, y"},
+        "line 28 goes over numbers that are written there",
+    ),
     "steps are counted": (
         {"batch": "inputs, labels = x[order[:4]] * i, y[order[:4]]"},
         "line 28 counts steps",

@@ -11,6 +11,7 @@ from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.loaders import Loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
+from ..analysis.training.unmoved_batches import wrapper_moves
 from ..editing.edits import Define, Edit, Guard, Import, Insert
 from ..source.module import Module
 from ..source.tree import (
@@ -207,9 +208,9 @@ def forwards_several_times(loop: TrainLoop) -> bool:
         return False
     models = {
         module.text(call.func.value)
-        for call in within(loop.scope, ast.Call)
+        for call in module.calls_to("parameters", "train", "zero_grad")
         if isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("parameters", "train", "zero_grad")
+        and (module.function(call) is module.function(loop.steps) or is_of_self(call.func.value))
     }
     calls = [
         module.text(call.func)
@@ -218,6 +219,15 @@ def forwards_several_times(loop: TrainLoop) -> bool:
         for call in within(stmt, ast.Call)
     ]
     return any(calls.count(model) > 1 for model in models)
+
+
+def is_of_self(owner: ast.expr) -> bool:
+    """``self.model``, of which another method of the trainer may tell that it is a model."""
+    return (
+        isinstance(owner, ast.Attribute)
+        and isinstance(owner.value, ast.Name)
+        and owner.value.id == "self"
+    )
 
 
 def unwrapped_model(model: str) -> str:
@@ -245,6 +255,8 @@ def evaluation_share(
         return None
     if any(each.call is not loader.call for each in loader.others):
         return None  # a share of one, and all of another that a test picks
+    if wrapper_moves(program, evaluation):
+        return None  # whose wrapper stays, and ranks forward through it as often
     if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
     users = [e for e in program.evaluations if e.loader.shares_with(loader)]

@@ -63,16 +63,19 @@ def findings(program: Program) -> Iterator[Finding]:
     switches = list(freeze_switches(program))
     switches = [each for each in switches if not is_for_a_while(program, each, switches)]
     loops = training_loops(program)
+    whole = [each for each in switches if is_of_whole_models(program, wraps, each)]
+    if all(each.thaws is True for each in whole):
+        whole = []  # no two players that take turns
     thawing = [
         switch
         for switch in switches
         if switch.thaws is not False
-        and not is_of_whole_models(program, wraps, switch)
+        and switch not in whole
         and not any(is_redone_before(program, switch, *wrap) for wrap in wraps)
         and is_reached_in_training(program, loops, switch.module, switch.stmt)
     ]
     freezing = [switch for switch in switches if switch.thaws is not True]
-    if not thawing or not freezing:
+    if not thawing or not (freezing or is_built_frozen(program)):
         return
     early = [
         switch
@@ -82,9 +85,8 @@ def findings(program: Program) -> Iterator[Finding]:
     first = thawing[0]
     for module, call in wraps:
         edits = [*find_unused_edits(call)]
-        wraps_frozen = not all(
-            is_behind(switch, module, call) for switch in early
-        ) and not is_thawed_above(module, module.statement(call))
+        is_early = not freezing or not all(is_behind(switch, module, call) for switch in early)
+        wraps_frozen = is_early and not is_thawed_above(module, module.statement(call))
         if wraps_frozen:
             edits += thaw_around_wrap(module, call)
         if edits or wraps_frozen:
@@ -138,6 +140,15 @@ def is_of_whole_models(
     ]
     return bool(passed) and all(
         value is not None and where.text(value) in wrapped for where, value in passed
+    )
+
+
+def is_built_frozen(program: Program) -> bool:
+    """Whether a model is made with ``nn.Parameter(torch.tensor(0.1), requires_grad=False)``."""
+    return any(
+        (asks := argument(call, 1, "requires_grad")) is not None and constant_bool(asks) is False
+        for module, call in program.calls_to("Parameter")
+        if module.enclosing_class(call) is not None
     )
 
 

@@ -132,7 +132,7 @@ def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
     """Means over some targets, where the function that computes them does not show which."""
     told: set[ast.AST | None] = {loss.call for loss in class_weighted_losses(program)}
     for module in program.modules:
-        for stmt, _, _ in means_over_tokens(module):
+        for stmt, _, _ in means_over_tokens(program, module):
             told.update(below(stmt))
             if isinstance(stmt.value, ast.Call):
                 told.add(loss_definition(module, stmt.value))

@@ -8,7 +8,9 @@ At run time  DDP's forward synchronises buffers. A rank that evaluates another n
              through equally many batches it only costs time, and is a warning.
 Example      results = evaluate(args, model, tokenizer)   # model is DDP by now
 Fix          Take the module out of its wrapper before eval().
-Fix safety   Safe: a model without a wrapper is left as it is.
+Fix safety   Safe: a model without a wrapper is left as it is. So is a wrapper that alone moves the
+             batches to the card, where ranks go through equally many; else move them yourself:
+             images = images.cuda()
 Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 """
 
@@ -21,6 +23,7 @@ from ..analysis.ranks.evaluating_ranks import gets_the_module, may_be_bare, rank
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.frameworks import RANK_SAMPLERS
 from ..analysis.training.program import Program
+from ..analysis.training.unmoved_batches import wrapper_moves
 from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import (
@@ -59,57 +62,68 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     unwrapped: set[ast.stmt] = set()  # a function with two loops calls eval() once
     for evaluation in program.evaluations:
-        module, model, function = evaluation.module, evaluation.model, evaluation.function
-        is_passed = function is not None and model in parameters(function)
-        if is_its_own(module, evaluation):
+        stays = wrapper_moves(program, evaluation)
+        if stays and ranks_keep_pace(program, evaluation):
             continue
-        if function is not None and is_passed and not saves_keys(evaluation):
-            if (
-                evaluation.mode not in unwrapped
-                and not is_unwrapped(evaluation)
-                and not gets_the_module(program, evaluation)
-            ):
-                unwrapped.add(evaluation.mode)
-                first = first_need(evaluation)
-                inside = [
-                    Rewrite(asked, model)
-                    for name in names_within(function.body, {model})
-                    if (asked := asked_for_module(module, name)) and not precedes(asked, first)
-                ]
-                yield Finding(
-                    module,
-                    evaluation.mode,
-                    f"{evaluation.name} gets {model} from its caller, wrapped or not",
-                    (Insert(first, f"{model} = {unwrapped_model(model)}"), *inside),
-                    severity=severity_of(program, evaluation),
-                )
-        elif (
-            not (is_passed and is_unwrapped(evaluation))
-            and (uses := list(model_uses(evaluation)))
-            and not is_the_module(module, uses[0])
-            and not is_bare(program, module, uses[0])
+        for each in through_wrapper(program, evaluation, unwrapped):
+            if stays:
+                because = f"{each.because}, and the wrapper moves its batches to the card"
+                each = Finding(each.module, each.at, because, severity=each.severity)
+            yield each
+
+
+def through_wrapper(
+    program: Program, evaluation: Evaluation, unwrapped: set[ast.stmt]
+) -> Iterator[Finding]:
+    """The finding of one evaluation; ``unwrapped`` are the statements that repair others."""
+    module, model, function = evaluation.module, evaluation.model, evaluation.function
+    is_passed = function is not None and model in parameters(function)
+    if is_its_own(module, evaluation):
+        return
+    if function is not None and is_passed and not saves_keys(evaluation):
+        if (
+            evaluation.mode not in unwrapped
+            and not is_unwrapped(evaluation)
+            and not gets_the_module(program, evaluation)
         ):
-            taken = module.occurrences(UNWRAPPED_NAME) and any(
-                UNWRAPPED_NAME in bound_names(stmt) for stmt in module.body(evaluation.loop)
-            )
-            bare = (
-                ()
-                if taken
-                else (Insert(evaluation.loop, f"{UNWRAPPED_NAME} = {unwrapped_model(model)}"),)
-            )
+            unwrapped.add(evaluation.mode)
+            first = first_need(evaluation)
+            inside = [
+                Rewrite(asked, model)
+                for name in names_within(function.body, {model})
+                if (asked := asked_for_module(module, name)) and not precedes(asked, first)
+            ]
             yield Finding(
                 module,
-                uses[0],
-                f"{evaluation.name} calls {model} as it is, wrapped or not",
-                (
-                    *bare,
-                    *(
-                        Rewrite(asked_for_module(module, use) or use, UNWRAPPED_NAME)
-                        for use in uses
-                    ),
-                ),
+                evaluation.mode,
+                f"{evaluation.name} gets {model} from its caller, wrapped or not",
+                (Insert(first, f"{model} = {unwrapped_model(model)}"), *inside),
                 severity=severity_of(program, evaluation),
             )
+    elif (
+        not (is_passed and is_unwrapped(evaluation))
+        and (uses := list(model_uses(evaluation)))
+        and not is_the_module(module, uses[0])
+        and not is_bare(program, module, uses[0])
+    ):
+        taken = module.occurrences(UNWRAPPED_NAME) and any(
+            UNWRAPPED_NAME in bound_names(stmt) for stmt in module.body(evaluation.loop)
+        )
+        bare = (
+            ()
+            if taken
+            else (Insert(evaluation.loop, f"{UNWRAPPED_NAME} = {unwrapped_model(model)}"),)
+        )
+        yield Finding(
+            module,
+            uses[0],
+            f"{evaluation.name} calls {model} as it is, wrapped or not",
+            (
+                *bare,
+                *(Rewrite(asked_for_module(module, use) or use, UNWRAPPED_NAME) for use in uses),
+            ),
+            severity=severity_of(program, evaluation),
+        )
 
 
 def is_its_own(module: Module, evaluation: Evaluation) -> bool:

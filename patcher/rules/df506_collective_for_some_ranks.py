@@ -260,10 +260,11 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
         in_backward = any(
             mentions(call, name) for call in loop.backwards for name in decision.names
         )
-        if not in_backward and is_number_test(module, test.test, decision.names):
+        steps = isinstance(decision.exit, ast.Call)
+        if not (in_backward or steps) and is_number_test(module, test.test, decision.names):
             means = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(decision.names))
             edits = (Insert(test, means), Define("mean_of_ranks"))
-        elif (code := test_of_all(decision)) is not None:
+        elif (code := test_of_all(decision, in_backward)) is not None:
             edits = (Rewrite(test.test, code), Define("on_any_rank"))
     return Finding(
         module,
@@ -273,18 +274,22 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
     )
 
 
-def test_of_all(decision: RankDependentExit) -> str | None:
+def test_of_all(decision: RankDependentExit, by_loss: bool) -> str | None:
     """A test that all ranks answer alike: they leave where one does, and step where all may.
 
-    None for a step by the size of a loss: no rank's answer is that of one process.
+    None for a step by the size of the loss that goes back: no rank's answer is that of one process.
     """
     test, module = decision.test, decision.loop.module
     text = module.text(test.test)
     steps_here = isinstance(decision.exit, ast.Call)
-    if steps_here and any(
-        isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
-        for compare in everywhere(test.test, ast.Compare)
-        for op in compare.ops
+    if (
+        steps_here
+        and by_loss
+        and any(
+            isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE)
+            for compare in everywhere(test.test, ast.Compare)
+            for op in compare.ops
+        )
     ):
         return None
     if not steps_here or not any(is_inside(decision.exit, stmt) for stmt in test.body):

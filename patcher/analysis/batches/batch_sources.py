@@ -64,6 +64,8 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
         name = program.unread[0][2]
         raise NotDealtError(f"{name} cannot be read")
     found = source_of(module, steps)
+    if is_of_constants(module, found.whole):
+        raise NotDealtError(f"{line} goes over numbers that are written there, not over examples")
     taint = spread(module, steps.body, {*found.numbers, *found.items})
     refuse_whole_data(program, loop, found, taint)
     if not found.numbers:
@@ -78,6 +80,14 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     refuse_carried(program, loop, taint)
     refuse_turns_that_part(program, loop, taint)
     return found
+
+
+def is_of_constants(module: Module, source: ast.expr) -> bool:
+    """``[0.75, 1, 1.25]``, also through a variable: the scales at which each batch is taken."""
+    plain = module.definition(source, source) or source if isinstance(source, ast.Name) else source
+    return isinstance(plain, ast.List | ast.Tuple) and all(
+        isinstance(each, ast.Constant) for each in plain.elts
+    )
 
 
 def source_of(module: Module, steps: ast.For) -> BatchSource:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from ...source.branches import is_in
+from ...source.branches import exclusive, is_in
 from ...source.module import Module
 from ...source.tree import (
     FUNCTIONS,
     Function,
     bound_names,
     everywhere,
+    is_inside,
     names_within,
     parameters,
     position,
@@ -138,6 +139,28 @@ def binds(stmt: ast.stmt, name: str) -> bool:
         case ast.For() | ast.AsyncFor() | ast.While() | ast.Match():
             return False
     return name in bound_names(stmt)
+
+
+def reaching(module: Module, stores: Sequence[ast.Name], use: ast.AST) -> list[ast.Name]:
+    """The bindings of a name whose value a later place may have, of those given, the last first."""
+    return [
+        store
+        for number, store in reversed(list(enumerate(stores)))
+        if not any(is_replaced(module, store, by, use) for by in stores[number + 1 :])
+    ]
+
+
+def is_replaced(module: Module, store: ast.Name, by: ast.Name, use: ast.AST) -> bool:
+    """Whether every way from a binding to a later place passes another binding of the name."""
+    for whole in module.ancestors(by):
+        if is_inside(store, whole) or whole is use or is_inside(use, whole):
+            return False
+        if isinstance(whole, ast.stmt) and binds(whole, by.id):
+            block = module.parents[whole]
+            for end in (store, use):
+                if is_inside(end, block) and not exclusive(whole, end):
+                    return True
+    return False
 
 
 def is_read_on_every_way(module: Module, place: ast.stmt, name: str, as_object: bool) -> bool:

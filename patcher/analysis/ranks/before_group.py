@@ -8,7 +8,7 @@ from ...source.branches import exclusive
 from ...source.module import Module
 from ...source.tree import Function, precedes, within
 from ..language.call_graph import reachable_functions
-from ..language.names import answered_once
+from ..language.names import answered_once, calls_at_import
 from ..training.program import Program
 
 Place = tuple[Module, Function | None]
@@ -33,7 +33,49 @@ def code_before_group(program: Program) -> tuple[dict[Place, list[ast.Call]], se
             if _is_before(other, calls)
         }
         early_functions |= reachable_functions(program, names)
+    for module in modules_before_group(program):
+        names = {module.last_name(call.func) for call in calls_at_import(module)}
+        early_functions |= reachable_functions(program, names)
     return group_calls, early_functions
+
+
+@answered_once
+def modules_before_group(program: Program) -> set[Module]:
+    """The modules that are imported at the head of another one, before a group is made."""
+    groups = program.calls_to("init_process_group")
+    imported = {
+        part
+        for module in program.modules
+        for stmt in imports_of(module)
+        if module.function(stmt) is None
+        and all(_is_behind(module, stmt, *group) for group in groups)
+        for part in names_of_import(stmt)
+    }
+    paths = {
+        module: module.source.path for module in program.modules if module is not program.script
+    }
+    return {
+        module
+        for module, path in paths.items()
+        if groups and (path.parent.name if path.stem == "__init__" else path.stem) in imported
+    }
+
+
+def imports_of(module: Module) -> list[ast.Import | ast.ImportFrom]:
+    return [*module.nodes(ast.Import), *module.nodes(ast.ImportFrom)]
+
+
+def names_of_import(stmt: ast.Import | ast.ImportFrom) -> set[str]:
+    """The parts of the names that an import statement mentions: ``from a.b import c``."""
+    whole = (stmt.module or "") if isinstance(stmt, ast.ImportFrom) else ""
+    return {
+        part for full in (whole, *(each.name for each in stmt.names)) for part in full.split(".")
+    }
+
+
+def _is_behind(module: Module, stmt: ast.stmt, where: Module, call: ast.Call) -> bool:
+    """Whether a group is made behind a statement: in a function, or below in the same module."""
+    return where.function(call) is not None or (where is module and precedes(stmt, call))
 
 
 def runs_before_group(program: Program, module: Module, node: ast.AST) -> bool:
@@ -41,6 +83,8 @@ def runs_before_group(program: Program, module: Module, node: ast.AST) -> bool:
     group_calls, early_functions = code_before_group(program)
     function = module.function(node)
     calls = group_calls.get((module, function))
+    if function is None and module in modules_before_group(program):
+        return True
     return _is_before(node, calls) if calls else function in early_functions
 
 

@@ -41,6 +41,7 @@ IN_PLACE_COLLECTIVES = {
     "all_gather",
 }
 SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim", "requires_grad"}
+SIZES = {"len", *SHAPE_ATTRIBUTES}
 MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
 
@@ -310,9 +311,11 @@ class _DivergenceWalk:
         while index < end:
             part = table.nodes[index]
             called = self.module.last_name(part.func) if isinstance(part, ast.Call) else ""
-            if called in self.agreed or (
-                isinstance(part, ast.Attribute) and part.attr in SHAPE_ATTRIBUTES
-            ):
+            is_shape = isinstance(part, ast.Attribute) and part.attr in SHAPE_ATTRIBUTES
+            if called in self.agreed or is_shape:
+                if is_shape or called in SIZES:
+                    for pick in everywhere(part, ast.Subscript):
+                        yield variable_name(pick.slice)  # labels[mask].size(), by the mask
                 index = table.ends[index]
                 continue
             if called:

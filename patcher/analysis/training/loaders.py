@@ -14,6 +14,7 @@ from ....record import record, replace
 from ...source.branches import exclusive
 from ...source.module import Module
 from ...source.tree import Function, argument, everywhere, parameters, position, within
+from ..language.binding_tests import reaching
 from ..language.call_graph import CallGraph
 from ..language.call_options import values_in_options
 from ..language.dictionaries import item_of, key_that_trains, values_of
@@ -436,17 +437,25 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
         and not any(isinstance(up, ast.comprehension) for up in module.ancestors(store)[:2])
     ]
     if stores:
-        instead = [each for each in stores[1:] if exclusive(each, stores[0])]
-        found = (_trace_store(graph, module, each, depth) for each in (stores[0], *instead))
-        return of_any_branch(found)
+        return _trace_stores(graph, module, reaching(module, stores[::-1], name), depth)
     if function is not None and name.id in parameters(function):
         return _trace_parameter(graph, module, function, name.id, depth)
-    if function is not None and (None, name.id) in module.stores:
-        for store in reversed(module.stores[None, name.id]):
-            holder = module.parents[store]
-            if isinstance(holder, ast.Assign):
-                return trace_loader(graph, module, holder.value, depth + 1)
+    if function is not None:
+        stores = module.stores.get((None, name.id), [])
+        return _trace_stores(graph, module, reaching(module, stores, function), depth)
     return None
+
+
+def _trace_stores(
+    graph: CallGraph, module: Module, stores: list[ast.Name], depth: int
+) -> Loader | None:
+    """The loader of a name by its bindings, the last first; each but the last is of a branch.
+
+    None where the last is none, unless another branch of its own test makes one.
+    """
+    found = [(store, _trace_store(graph, module, store, depth)) for store in stores]
+    known = bool(found) and found[0][1] is not None
+    return of_any_branch(loader for store, loader in found if known or exclusive(store, stores[0]))
 
 
 def _trace_store(graph: CallGraph, module: Module, store: ast.Name, depth: int) -> Loader | None:

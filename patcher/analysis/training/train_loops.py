@@ -295,8 +295,12 @@ def _train_loop(
         test, modulo, in_else = None, None, False  # what its losses are divided by is elsewhere
     outer = loop_around(module, loop)
     loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
-    repeats = loader is None and isinstance(loop, ast.For) and is_over_numbers(module, loop)
-    if repeats and isinstance(outer, ast.For):
+    if (
+        loader is None
+        and isinstance(loop, ast.For)
+        and isinstance(outer, ast.For)
+        and repeats(module, loop, outer)
+    ):
         loader = loader_of(graph, module, outer)
         if loader is not None:  # several steps on each of its batches
             outer = loop_around(module, outer)
@@ -322,6 +326,12 @@ def _train_loop(
         in_else,
         tuple(drawn_beside(module, loop, loader, drawn, backwards)),
     )
+
+
+def repeats(module: Module, loop: ast.For, outer: ast.For) -> bool:
+    """Whether a loop goes over numbers, or the same scales, for each element of the loop around."""
+    given = spread(module, outer.body, bound_names(outer.target)).names
+    return is_over_numbers(module, loop) or given.isdisjoint(names_in(loop.iter))
 
 
 def zipped_loaders(
