@@ -143,8 +143,6 @@ NOTES: list[tuple[str, str, str]] = [
 OTHERS = ": weigh ranks by their number, as `ddpfix explain DF310` says"
 PADDED = "criterion = nn.CrossEntropyLoss(ignore_index=args.pad)"
 NOTES += [
-    ("targets that are left out elsewhere", script(made=PADDED),
-        "the mean leaves out targets that are args.pad" + OTHERS),
     ("by the method itself", script(made=PADDED, loss="loss = criterion.forward(outputs, labels)"),
         "the mean leaves out targets that are args.pad" + OTHERS),
     ("a mask that is passed", inline("masked(outputs, labels, labels)").replace("def make(",

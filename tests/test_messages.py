@@ -37,12 +37,12 @@ def test_a_reason_that_was_given_before_names_lines_of_the_disk_already(tmp_path
 def test_a_refusal_names_a_line_of_the_file_with_its_text(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(
-        "import os\nimport torch\n"
-        "from torch.utils.data import BatchSampler, DataLoader, RandomSampler\n"
+        "import torch\nfrom torch.utils.data import DataLoader\n"
+        "class Endless: __iter__ = draw\n"
         "torch.distributed.init_process_group('nccl')\n"
         "torch.save(model.state_dict(), path)\n"
         "model = net()\n"
-        "for batch in DataLoader(data, batch_sampler=BatchSampler(RandomSampler(data), 4, True)):\n"
+        "for batch in DataLoader(data, batch_sampler=Endless(data)):\n"
         "    model(batch).backward()\n"
     )
     refusal = patch(script).refusal

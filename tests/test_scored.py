@@ -143,3 +143,12 @@ def test_a_group_that_failed_leaves_it_unproven(tmp_path: Path) -> None:
     row = scores_once(evidence(one, one, failed))
     assert row.status == "unproven"
     assert "x2 did not end well" in row.evidence
+
+
+def test_a_part_that_every_rank_scores_is_whole_where_one_process_scores_no_more(
+    tmp_path: Path,
+) -> None:
+    one, two = observed(tmp_path, "x1", (0, 1)), observed(tmp_path, "x2", (0, 1), (1, 0))
+    assert scores_once(evidence(one, one, two)).status == "holds"
+    less = observed(tmp_path, "x2 less", (0,), (0,))
+    assert scores_once(evidence(one, one, less)).status == "broken"

@@ -63,6 +63,7 @@ class Coverage:
     dataset: str
     length: int
     indices: tuple[int, ...]  # in rank order
+    by_each: tuple[int, ...] = ()  # where each of several ranks scored the same examples
 
     @property
     def missing(self) -> int:
@@ -184,7 +185,7 @@ def evaluations(run: Run) -> list[Coverage]:
 
     Passes at the same position belong together; where a rank made fewer, as it goes past a loader
     of which it has no share, those over the same data in the same line. Where every rank scores
-    the same examples, in whichever order, such as the whole set, they count once.
+    the whole set, in whichever order, the set counts once.
     """
     shares = [[one for one in trace.passes if is_evaluation(one)] for trace in run]
     coverages = []
@@ -192,9 +193,11 @@ def evaluations(run: Run) -> list[Coverage]:
         present = [share for share in ranks if share is not None]
         indices = [tuple(i for i in share.indices if i is not None) for share in present]
         length = present[0].begin.length or 0
-        whole = len(present) > 1 and all(sorted(each) == sorted(indices[0]) for each in indices)
+        alike = len(present) > 1 and all(sorted(each) == sorted(indices[0]) for each in indices)
+        whole = alike and sorted(indices[0]) == [*range(length)]
         joined = indices[0] if whole else tuple(itertools.chain.from_iterable(indices))
-        coverages.append(Coverage(present[0].begin.dataset, length, joined))
+        by_each = indices[0] if alike else ()
+        coverages.append(Coverage(present[0].begin.dataset, length, joined, by_each))
     return coverages
 
 

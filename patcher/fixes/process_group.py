@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 
 from ..analysis.models.batch_norm import norms_by_batch
+from ..analysis.models.forward_passes import forwards_twice
 from ..analysis.models.unused_parameters import all_get_gradients
 from ..analysis.settings.parsed_arguments import parameter_with_arguments
 from ..analysis.training.evaluations import Evaluation
@@ -179,11 +180,11 @@ def ddp_options(program: Program, card: str, model: str) -> str:
         test = f"{card.rpartition('.')[0]}.device.{test.partition('.device.')[2]}"
     devices = f"device_ids=[{card}] if {test} else None"
     option = unused_parameters_option(program)
+    if norms_by_batch(program) and (option == "static_graph" or forwards_twice(program, model)):
+        # The second forward pass would put averages in place that the backward of the first needs.
+        devices += ", broadcast_buffers=False"
     if option == "find_unused_parameters" and all_get_gradients(program, model):
         return devices
-    if option == "static_graph" and norms_by_batch(program):
-        # The second forward pass would put averages in place that the backward of the first needs.
-        option = f"broadcast_buffers=False, {option}"
     return f"{devices}, {option}=True"
 
 

@@ -136,6 +136,7 @@ def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
             told.update(below(stmt))
             if isinstance(stmt.value, ast.Call):
                 told.add(loss_definition(module, stmt.value))
+                told.update(losses_passed(program, module, stmt.value.func))
     how = f"weigh ranks by their number, as `ddpfix explain {CODE}` says"
     for module, call in losses_with_ignored_targets(program):
         word = keyword(call, "ignore_index")

@@ -115,6 +115,8 @@ def goes_over_once(program: Program, loop: TrainLoop) -> bool:
     """Whether a program trains on the batches of a loop once, as far as its calls tell."""
     module: Module = loop.module
     node: ast.AST = loop.steps
+    if not isinstance(node, ast.For):
+        return False
     for _ in range(MAX_CALLERS):
         function = module.function(node)
         around = (up for up in module.ancestors(node) if isinstance(up, ast.For | ast.While))

@@ -26,7 +26,7 @@ from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import runs_the_module
 from ..source.module import Module
-from ..source.tree import within
+from ..source.tree import is_false, keyword, within
 
 CODE, SEVERITY, SAFETY = "DF511", Severity.DEGRADED, Safety.SAFE
 
@@ -36,6 +36,7 @@ GATHERING = ("gathered", "mean_of_ranks", "all_gather", "all_gather_object", "al
 
 def findings(program: Program) -> Iterator[Finding]:
     is_bare = bool(program.calls_to(SHARED, AVERAGE))  # no wrapper stays around the model
+    is_bare |= any(sends_nothing(call) for _, call in program.calls_to("DistributedDataParallel"))
     if not (is_bare or program.calls_to("DistributedDataParallel")) or not norms_by_batch(program):
         return
     seen: set[ast.stmt] = set()  # a function with two loops calls eval() once
@@ -53,6 +54,12 @@ def findings(program: Program) -> Iterator[Finding]:
             code = f"{HELPER}({evaluation.model})"
             edits = (Insert(mode, code, "after"), Define(HELPER))
             yield Finding(module, mode, f"each rank has averages of its own, and {reason}", edits)
+
+
+def sends_nothing(wrap: ast.Call) -> bool:
+    """Whether a wrapper leaves the averages of each rank alone."""
+    word = keyword(wrap, "broadcast_buffers")
+    return word is not None and is_false(word.value)
 
 
 def is_shared(evaluation: Evaluation) -> bool:
