@@ -33,20 +33,26 @@ FILLERS = ("append", "extend", "insert", "add")
 CLASS_MAKERS = ("namedtuple", "NamedTuple", "make_dataclass", "type")
 MAX_DEPTH = 3
 
+# The parameters that a function sends, looked at so deep below a call.
+Sent = dict[tuple[Function, int], set[str]]
+
 
 def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
     if not has_several_ranks(program):
         return
+    known: Sent = {}
     for module in program.modules:
         for call in module.nodes(ast.Call):
             if not program.is_live(module, call):
                 continue
-            for value in sent_values(program, module, call, 0):
+            for value in sent_values(program, module, call, 0, known):
                 for why in unpicklable(module, value, 0):
                     yield violated(module, call, f"what is gathered cannot be pickled: {why}")
 
 
-def sent_values(program: Program, module: Module, call: ast.Call, depth: int) -> Iterator[ast.expr]:
+def sent_values(
+    program: Program, module: Module, call: ast.Call, depth: int, known: Sent
+) -> Iterator[ast.expr]:
     """The arguments of a call that go to other ranks as objects."""
     name = module.last_name(call.func)
     if name in SENT:
@@ -60,18 +66,22 @@ def sent_values(program: Program, module: Module, call: ast.Call, depth: int) ->
     if depth > MAX_DEPTH:
         return
     for where, function in callees(program, module, call):
-        for parameter in sorted(sent_parameters(program, where, function, depth + 1)):
+        if (function, depth) not in known:
+            known[function, depth] = sent_parameters(program, where, function, depth + 1, known)
+        for parameter in sorted(known[function, depth]):
             value = argument_for_parameter(where, function, call, parameter)
             if value is not None:
                 yield value
 
 
-def sent_parameters(program: Program, module: Module, function: Function, depth: int) -> set[str]:
+def sent_parameters(
+    program: Program, module: Module, function: Function, depth: int, known: Sent
+) -> set[str]:
     """The parameters of a function that it sends to other ranks, as they are or in a list."""
     found: set[str] = set()
     own = parameters(function)
     for call in within(function.body, ast.Call):
-        for value in sent_values(program, module, call, depth):
+        for value in sent_values(program, module, call, depth, known):
             names = {name.id for name in within(value, ast.Name)}
             # items = value if isinstance(value, list) else [value]
             names |= names_in_values(module, function, names)
