@@ -73,8 +73,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             is_dealt = loader is not None and bool(loader.distributed_samplers)
             is_first = loader not in beside
-            is_dealt = is_dealt or bool(loop.module.calls_to(*RANK_SAMPLERS))
-            if is_first and is_dealt and not goes_over_once(program, loop):
+            if is_first and (is_dealt or loop.module.calls_to(*RANK_SAMPLERS)):
                 yield Finding(loop.module, loop.steps, NO_NUMBER, drawn_anew(loop))
             continue
         module, (epochs, number), name, use = place
@@ -109,24 +108,6 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
             (insert, *import_of(module, kind)),
         )
-
-
-def goes_over_once(program: Program, loop: TrainLoop) -> bool:
-    """Whether a program trains on the batches of a loop once, as far as its calls tell."""
-    module: Module = loop.module
-    node: ast.AST = loop.steps
-    if not isinstance(node, ast.For):
-        return False
-    for _ in range(MAX_CALLERS):
-        function = module.function(node)
-        around = (up for up in module.ancestors(node) if isinstance(up, ast.For | ast.While))
-        if any(module.function(up) is function for up in around):
-            return False
-        calls = program.callers(function) if function is not None else []
-        if function is None or len(calls) != 1:
-            return function is None
-        ((module, node),) = calls
-    return False
 
 
 def drawn_anew(loop: TrainLoop) -> tuple[Edit, ...]:

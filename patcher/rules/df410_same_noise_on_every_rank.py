@@ -24,7 +24,8 @@ from ..analysis.batches.random_draws import (
     is_of_network,
     repeated_blocks,
 )
-from ..analysis.training.evaluations import GRADLESS
+from ..analysis.models.wrapper_attributes import is_gradless
+from ..analysis.training.evaluations import is_gradless as is_gradless_function
 from ..analysis.training.program import (
     Program,
     runs_in_training_step,
@@ -34,7 +35,7 @@ from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_apart import knew_no_ranks
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside, mentions
+from ..source.tree import everywhere, is_inside
 
 CODE, SEVERITY, SAFETY = "DF410", Severity.NOTE, Safety.SAFE
 
@@ -89,7 +90,9 @@ def noise_of_steps(program: Program) -> Iterator[tuple[Module, ast.Call]]:
     for module, call in torch_draws(program):
         if module.last_name(call.func) in AGREED or is_for_all(module, call):
             continue
-        if is_gradless(module, call) or not is_of_step(program, module, call):
+        function = module.function(call)
+        is_decorated = function is not None and is_gradless_function(module, function)
+        if is_decorated or is_gradless(module, call) or not is_of_step(program, module, call):
             continue
         yield module, call
 
@@ -131,18 +134,6 @@ def decides(module: Module, call: ast.Call) -> bool:
         if isinstance(up, ast.stmt):
             return False
         below = up
-    return False
-
-
-def is_gradless(module: Module, node: ast.AST) -> bool:
-    """Whether code runs under ``no_grad``, by a block or a decorator around it."""
-    for up in module.ancestors(node):
-        if isinstance(up, ast.With) and any(
-            mentions(item.context_expr, name) for item in up.items for name in GRADLESS
-        ):
-            return True
-        if isinstance(up, ast.FunctionDef):
-            return any(mentions(each, name) for each in up.decorator_list for name in GRADLESS)
     return False
 
 

@@ -3,8 +3,8 @@
 What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
              loop, under a test that only some ranks pass or after an exit that some ranks take; an
              exit from the training loop that each rank takes by its own loss or metric, or a step
-             that it leaves out by these. Barriers
-             that rank 0 and the others each pass once ("rank 0 first") are a pair and fine.
+             that it leaves out by these. Barriers that rank 0 and the others each pass once ("rank
+             0 first") are a pair and fine.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break

@@ -8,7 +8,7 @@ from collections import defaultdict
 
 from ...source.branches import exclusive
 from ...source.module import Module
-from ...source.tree import FUNCTIONS, Function
+from ...source.tree import Function, parameters
 from ..training.program import Program, runs_in_training_step
 from .trained_models import all_names, called_model, last_part
 from .wrapper_attributes import is_gradless
@@ -40,9 +40,9 @@ def forwards_twice(program: Program, model: str) -> bool:
 def is_called(program: Program, module: Module, called: ast.expr, name: str) -> bool:
     """Whether a parameter of a function is the model of this name where it is called."""
     function = module.function(called)
-    if not isinstance(called, ast.Name) or not isinstance(function, FUNCTIONS):
+    if function is None or not isinstance(called, ast.Name):
         return False
-    if called.id not in {each.arg for each in function.args.args}:
+    if called.id not in parameters(function):
         return False
     return any(last_part(each) == name for each in all_names(program, module, called))
 

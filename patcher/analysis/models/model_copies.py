@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import argument, is_inside, mentions
+from ...source.tree import argument, everywhere, is_inside, mentions
 from ..training.program import Program
 from .trained_models import all_names, last_part, trained_models
 
@@ -46,6 +46,6 @@ def zipped_models(module: Module, call: ast.Call) -> Iterator[ast.expr]:
     """The models of ``for p, q in zip(model.parameters(), copy.parameters()):`` around a call."""
     for up in module.ancestors(call):
         if isinstance(up, ast.For) and mentions(up.iter, "zip"):
-            for part in ast.walk(up.iter):
-                if isinstance(part, ast.Attribute) and part.attr.endswith("parameters"):
+            for part in everywhere(up.iter, ast.Attribute):
+                if part.attr.endswith("parameters"):
                     yield part.value
