@@ -15,6 +15,7 @@ card; `--tiny` tries everything on the CPU with small sizes and writes nothing.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import json
 import os
 import re
@@ -88,10 +89,17 @@ def main() -> None:
         print("gpu_hooks: no card here; --tiny tries it on the CPU", file=sys.stderr)
         sys.exit(2)
     found: dict[str, dict[str, Any]] = {}
-    with tempfile.TemporaryDirectory(prefix="ddpfix-benchmark-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="ddpfix-benchmark-") as name,
+        contextlib.suppress(KeyboardInterrupt),  # where its time is up; what is measured counts
+    ):
         for title, size in (TINY if arguments.tiny else SIZES).items():
-            found[title] = measure(Path(name) / size.kind, size, arguments.rounds, arguments.tiny)
-            show(title, found[title])
+            runs: dict[str, list[dict[str, Any]]] = {name: [] for name in VARIANTS}
+            try:
+                measure(Path(name) / size.kind, size, arguments, runs)
+            finally:
+                found[title] = {name: summary(each) for name, each in runs.items() if each}
+                show(title, found[title])
     if not arguments.tiny:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"gpu_hooks-{re.sub(r'[^A-Za-z0-9]+', '-', card).strip('-')}.json"
@@ -107,8 +115,13 @@ def card_name() -> str:
     return done.stdout.strip()
 
 
-def measure(folder: Path, size: Size, rounds: int, tiny: bool) -> dict[str, Any]:
-    """Medians of each variant: seconds per step, bytes at the peak; or why it failed."""
+def measure(
+    folder: Path,
+    size: Size,
+    arguments: argparse.Namespace,
+    runs: dict[str, list[dict[str, Any]]],
+) -> None:
+    """Run each variant in turn and add what it took to its runs."""
     script = copy_family("bigclonebench", folder / "code")
     result = patch(script, capabilities=all_capabilities())
     result.write()
@@ -118,8 +131,7 @@ def measure(folder: Path, size: Size, rounds: int, tiny: bool) -> dict[str, Any]
         folder / "model", size.kind, hidden=size.hidden, layers=size.layers, block=size.block
     )
     data = build_clone_data(folder / "data", train=size.pairs * size.steps, valid=2, test=2)
-    runs: dict[str, list[dict[str, Any]]] = {name: [] for name in VARIANTS}
-    for number in range(rounds):
+    for number in range(arguments.rounds):
         for name, words in VARIANTS.items():
             out = folder / f"{name}-{number}".replace(" ", "-")
             usual = clone_arguments(
@@ -127,8 +139,8 @@ def measure(folder: Path, size: Size, rounds: int, tiny: bool) -> dict[str, Any]
             )
             training = [w for w in usual if w not in ("--do_eval", "--do_test")]
             training.remove("--evaluate_during_training")
-            runs[name].append(run(script, [*training, *words.split()], folder / "seen.json", tiny))
-    return {name: summary(each) for name, each in runs.items()}
+            words_of_run = [*training, *words.split()]
+            runs[name].append(run(script, words_of_run, folder / "seen.json", arguments.tiny))
 
 
 def run(script: Path, words: list[str], seen: Path, tiny: bool) -> dict[str, Any]:
@@ -165,8 +177,8 @@ def summary(runs: list[dict[str, Any]]) -> dict[str, Any]:
 
 def show(title: str, rows: dict[str, Any]) -> None:
     """The table of one size, with ratios against the plain run."""
-    print(title)
-    plain = rows["plain"]
+    print(title, flush=True)
+    plain = rows.get("plain", {"failed": "not run"})
     for name, row in rows.items():
         if "failed" in row:
             print(f"  {name:16} failed: {row['failed']}")
