@@ -94,7 +94,7 @@ class Anchor(nn.Module):
     def forward(self, anchors: Tensor, others: Tensor) -> Tensor:
         one, other = self.embed(anchors), self.embed(others)
         scores = one @ other.T / 0.07
-        labels = torch.arange(len(scores))
+        labels = torch.arange(len(scores), device=scores.device)
         return (F.cross_entropy(scores, labels) + F.cross_entropy(scores.T, labels)) / 2
 
     def embed(self, ids: Tensor) -> Tensor:
