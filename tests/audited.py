@@ -783,6 +783,68 @@ READ: list[tuple[str, str, str, str]] = [
         "unknown",
     ),
     (
+        "an attack that a rank leaves once its own batch is misread",
+        """
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data import DataLoader, DistributedSampler
+        def attacked(model, criterion, images, labels, args):
+            found = images.clone()
+            for number in range(args.passes):
+                found.requires_grad_(True)
+                scores = model(found)
+                if (scores.argmax(1) != labels).all():  # here
+                    break
+                loss = criterion(scores, labels)
+                loss.backward()
+                found = (found + found.grad.sign()).detach()
+            return found
+        def main(args, model, data, criterion, optimizer):
+            dist.init_process_group("gloo")
+            loader = DataLoader(data, 4, sampler=DistributedSampler(data))
+            model = DistributedDataParallel(model)
+            for images, labels in loader:
+                images, labels = images.to(args.device), labels.to(args.device)
+                images = attacked(model, criterion, images, labels, args)
+                loss = criterion(model(images), labels)
+                loss.backward()
+                optimizer.step()
+        """,
+        "O6",
+        "unknown",
+    ),
+    (
+        "an attack that all ranks leave at the same pass",
+        """
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data import DataLoader, DistributedSampler
+        def attacked(model, criterion, images, labels, args):
+            found = images.clone()
+            for number in range(args.passes):
+                found.requires_grad_(True)
+                scores = model(found)
+                if number + 1 == args.enough:  # here
+                    break
+                loss = criterion(scores, labels)
+                loss.backward()
+                found = (found + found.grad.sign()).detach()
+            return found
+        def main(args, model, data, criterion, optimizer):
+            dist.init_process_group("gloo")
+            loader = DataLoader(data, 4, sampler=DistributedSampler(data))
+            model = DistributedDataParallel(model)
+            for images, labels in loader:
+                images, labels = images.to(args.device), labels.to(args.device)
+                images = attacked(model, criterion, images, labels, args)
+                loss = criterion(model(images), labels)
+                loss.backward()
+                optimizer.step()
+        """,
+        "O6",
+        "holds",
+    ),
+    (
         "a file that every rank writes",
         """
         import torch.distributed as dist

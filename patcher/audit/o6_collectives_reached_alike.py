@@ -12,7 +12,8 @@ How it is judged  For each place it is worked out which kinds of process come to
                   test whether a file exists that the same branch writes.
 When unknown      A test that sounds as if it asked for the rank, and that cannot be evaluated; a
                   test whether a file exists that the branch does not write; an exit by an option,
-                  or by what nothing sets; a call of a value, which may be a function that meets.
+                  or by what nothing sets; a call of a value, which may be a function that meets;
+                  an attack, in a function of the step, that a rank leaves by its own batch.
 Source            https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
 """
 
@@ -23,10 +24,14 @@ from ..analysis.effects.effects import Kind, Reached, direct_effects, effects_of
 from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.certain_reach import may_never_hold
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
-from ..analysis.ranks.rank_divergence import leaves_training, rank_dependent_exits
+from ..analysis.ranks.rank_divergence import (
+    leaves_training,
+    own_parameters_of,
+    rank_dependent_exits,
+)
 from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
 from ..analysis.training.program import Program
-from ..analysis.training.train_loops import TrainLoop
+from ..analysis.training.train_loops import TrainLoop, loops_that_go_back
 from ..editing.helpers import helper_names
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, parameters, precedes, within
@@ -296,6 +301,23 @@ def exits(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
                 exit_.test,
                 f"each rank {does} by its own {names}; the others wait in their next step",
             )
+    yield from passes_by_own_data(program, loop)
+
+
+def passes_by_own_data(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """Exits from loops that only go back, as attacks do, in functions that the training calls."""
+    for call in within(loop.steps.body, ast.Call):
+        for module, function in program.callees(loop.module, call):
+            for inner in loops_that_go_back(program, module, function):
+                own = own_parameters_of(program, loop, call, module, function)
+                for exit_ in rank_dependent_exits(program, inner, set(), own):
+                    names = ", ".join(sorted(exit_.names)) or "data"
+                    yield unknown(
+                        module,
+                        exit_.test,
+                        f"each rank leaves this loop by its own {names}; if its backward passes go"
+                        " through the wrapped model, the others wait in their next one",
+                    )
 
 
 def agreeing_functions(program: Program) -> set[str]:

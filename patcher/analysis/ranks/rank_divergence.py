@@ -19,9 +19,11 @@ from ...source.tree import (
     everywhere,
     is_inside,
     locate,
+    parameters,
     precedes,
     within,
 )
+from ..language.passed_arguments import argument_for_parameter
 from ..training.loaders import loader_of
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, calls_around, is_optimizer_step
@@ -60,11 +62,15 @@ class RankDependentExit:
 
 
 def rank_dependent_exits(
-    program: Program, loop: TrainLoop, agreed: set[str]
+    program: Program,
+    loop: TrainLoop,
+    agreed: set[str],
+    own_parameters: frozenset[str] = frozenset(),
 ) -> Iterator[RankDependentExit]:
     """Exits and steps that depend on a rank's own data.
 
-    ``agreed`` names more calls equal on all ranks.
+    ``agreed`` names more calls equal on all ranks, ``own_parameters`` parameters of the function
+    around the loop that are of this rank's data.
     """
     module = loop.module
     steps = [*conditional_steps(loop)]
@@ -76,7 +82,7 @@ def rank_dependent_exits(
         if e.function and e.loader.distributed_samplers
     }
     walk = _walk_of(program, module, loop, agreed, sharded_calls)
-    walk.block(module.scope_statements(loop.steps), sharded_calls, None)
+    walk.block(module.scope_statements(loop.steps), sharded_calls | own_parameters, None)
     left_out: list[tuple[Exit | ast.Call, ast.If]] = [
         (leaving, test) for leaving, test in walk.exits.items() if leaves_training(loop, leaving)
     ]
@@ -93,6 +99,21 @@ def rank_dependent_exits(
             if any(test not in (up, *module.ancestors(up)) for up in walk.tainted_by[name])
         }
         yield RankDependentExit(loop, leaving, test, frozenset(names))
+
+
+def own_parameters_of(
+    program: Program, loop: TrainLoop, call: ast.Call, home: Module, function: Function
+) -> frozenset[str]:
+    """Parameters by which a call in a training loop passes what a rank has of its batches."""
+    walk = _walk_of(program, loop.module, loop, set(), set())
+    walk.block(loop.scope, set(), None)
+    own = set(walk.tainted_by)
+    values = {
+        name: argument_for_parameter(home, function, call, name) for name in parameters(function)
+    }
+    return frozenset(
+        name for name, value in values.items() if value and walk.depends_on(value, own)
+    )
 
 
 def own_steps_and_results(

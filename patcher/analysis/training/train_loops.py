@@ -203,6 +203,18 @@ def train_loops(graph: CallGraph) -> list[TrainLoop]:
     ]
 
 
+def loops_that_go_back(graph: CallGraph, module: Module, function: Function) -> list[TrainLoop]:
+    """The loops of a function with a backward pass and no step of a model, such as an attack."""
+    if any(
+        is_step(call) and not is_step_of_inputs(module, call)
+        for call in within(function.body, ast.Call)
+    ):
+        return []
+    backwards = [each for each in within(function.body, ast.Call) if is_backward(each)]
+    around = [(loop_around(module, each), each) for each in backwards]
+    return [_train_loop(graph, module, loop, [each]) for loop, each in around if loop is not None]
+
+
 def _is_part_of_steps(
     graph: CallGraph,
     module: Module,
