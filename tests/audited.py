@@ -814,6 +814,70 @@ READ: list[tuple[str, str, str, str]] = [
         "unknown",
     ),
     (
+        "an attack that a rank leaves once none is left of its own batch",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data import DataLoader, DistributedSampler
+        def attacked(model, criterion, images, labels, args):
+            found = images.clone()
+            for number in range(args.passes):
+                found.requires_grad_(True)
+                scores = model(found)
+                index = torch.where(scores.argmax(1) == labels)[0]
+                if len(index) == 0:  # here
+                    break
+                loss = criterion(scores, labels)
+                loss.backward()
+                found = (found + found.grad.sign()).detach()
+            return found
+        def main(args, model, data, criterion, optimizer):
+            dist.init_process_group("gloo")
+            loader = DataLoader(data, 4, sampler=DistributedSampler(data))
+            model = DistributedDataParallel(model)
+            for images, labels in loader:
+                images, labels = images.to(args.device), labels.to(args.device)
+                images = attacked(model, criterion, images, labels, args)
+                loss = criterion(model(images), labels)
+                loss.backward()
+                optimizer.step()
+        """,
+        "O6",
+        "unknown",
+    ),
+    (
+        "an attack that all ranks leave without an example",
+        """
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data import DataLoader, DistributedSampler
+        def attacked(model, criterion, images, labels, args):
+            found = images.clone()
+            for number in range(args.passes):
+                found.requires_grad_(True)
+                scores = model(found)
+                if len(labels) == 0:  # here
+                    break
+                loss = criterion(scores, labels)
+                loss.backward()
+                found = (found + found.grad.sign()).detach()
+            return found
+        def main(args, model, data, criterion, optimizer):
+            dist.init_process_group("gloo")
+            loader = DataLoader(data, 4, sampler=DistributedSampler(data))
+            model = DistributedDataParallel(model)
+            for images, labels in loader:
+                images, labels = images.to(args.device), labels.to(args.device)
+                images = attacked(model, criterion, images, labels, args)
+                loss = criterion(model(images), labels)
+                loss.backward()
+                optimizer.step()
+        """,
+        "O6",
+        "holds",
+    ),
+    (
         "an attack that all ranks leave at the same pass",
         """
         import torch.distributed as dist

@@ -258,6 +258,21 @@ if __name__ == "__main__":
         +            if on_any_rank(math.isnan(loss)):
                          continue
         """),
+    ("all ranks skip a batch of which one selects nothing",
+        loop(inside="rows = torch.nonzero(batch > 0)\n            if len(rows) == 0:\n"
+             "                continue"), """
+        @@ -4,2 +4,11 @@
+         from torch.utils.data.distributed import DistributedSampler
+        +
+        +
+        +def on_any_rank(test): ...
+
+        @@ -16,3 +25,3 @@
+                     rows = torch.nonzero(batch > 0)
+        -            if len(rows) == 0:
+        +            if on_any_rank(len(rows) == 0):
+                         continue
+        """),
     ("all take a step, or none, where each has to have something to learn from",
         steps("labels[known].size(0)"), """
         @@ -3,2 +3,11 @@

@@ -44,6 +44,8 @@ IN_PLACE_COLLECTIVES = {
 }
 SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim", "requires_grad"}
 SIZES = {"len", *SHAPE_ATTRIBUTES}
+# Calls whose result has as many items as the values of their argument decide.
+SELECTING = {"where", "nonzero", "argwhere", "masked_select", "unique"}
 MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
 
@@ -300,8 +302,17 @@ class _DivergenceWalk:
                 if is_tainted:
                     tainted.add(name)
                     self.tainted_by.setdefault(name, set()).add(stmt)
+                    if self.selects(stmt.value, tainted):
+                        tainted.add(size_of(name))
                 elif not isinstance(stmt, ast.AugAssign) and not isinstance(target, ast.Subscript):
-                    tainted.discard(name)
+                    tainted -= {name, size_of(name)}
+
+    def selects(self, value: ast.expr, tainted: set[str]) -> bool:
+        """Whether the values of a tensor decide how many items an expression has."""
+        calls, names = everywhere(value, ast.Call), everywhere(value, ast.Name)
+        return any(self.module.last_name(each.func) in SELECTING for each in calls) or any(
+            size_of(each.id) in tainted for each in names
+        )
 
     def call(self, stmt: ast.stmt, call: ast.Call, tainted: set[str], gate: ast.If | None) -> None:
         last = self.module.last_name(call.func)
@@ -337,6 +348,8 @@ class _DivergenceWalk:
                 if is_shape or called in SIZES:
                     for pick in everywhere(part, ast.Subscript):
                         yield variable_name(pick.slice)  # labels[mask].size(), by the mask
+                    for name in everywhere(part, ast.Name):
+                        yield size_of(name.id)
                 index = table.ends[index]
                 continue
             if called:
@@ -348,7 +361,16 @@ class _DivergenceWalk:
     def read(self, node: ast.AST) -> set[str]:
         """Variables that an expression depends on."""
         names = {name for name in map(variable_name, below(node)) if name}
-        return {name for name in names if self.depends_on(node, {name, *self.sharded_calls})}
+        return {
+            name
+            for name in names
+            if self.depends_on(node, {name, size_of(name), *self.sharded_calls})
+        }
+
+
+def size_of(name: str) -> str:
+    """How the number of items of a variable is called among the tainted names."""
+    return f"len({name})"
 
 
 def variable_name(node: ast.AST) -> str:
