@@ -218,7 +218,8 @@ def test_three_ranks_fill_up_the_last_turn(monkeypatch: pytest.MonkeyPatch) -> N
         ("examples", {"loader": KINDS["examples"]["loader"]
                       + "\nif torch.distributed.get_rank() == 0:\n    show(next(iter(loader)))"}),
     ],
-    ids=["it never ends", "it is not read", "its helper never ends", "it is a cycle", "rank 0 alone begins it once"],
+    ids=["it never ends", "it is not read", "its helper never ends", "it is a cycle",
+         "rank 0 alone begins it once"],
 )  # fmt: skip
 def test_only_told_of(kind: str, parts: dict[str, str]) -> None:
     group = "import torch\nif 'RANK' in os.environ:\n    torch.distributed.init_process_group()\n"

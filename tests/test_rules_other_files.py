@@ -76,6 +76,28 @@ def test_a_file_that_is_there_is_removed_by_rank_0_alone() -> None:
 
 
 @pytest.mark.parametrize(
+    ("listed", "is_told"),
+    [
+        ('os.listdir("out")', True),
+        ('sorted(Path("out").glob("best*"))[1:]', True),
+        ('["old.pt", "older.pt"]', False),
+    ],
+)
+def test_what_a_rank_may_list_later_is_removed_by_rank_0_also_where_errors_are_caught(
+    listed: str, is_told: bool
+) -> None:
+    removal = (
+        f"for name in {listed}:\n            try:\n                os.remove(name)\n"
+        "            except OSError:\n                pass"
+    )
+    text = script(removal)
+    assert (
+        "if is_main_process():\n                    os.remove(" in fixed("DF607", text)
+    ) is is_told
+    assert found("DF607", fixed("DF607", text)) == []
+
+
+@pytest.mark.parametrize(
     "read",
     [
         'open("old.pt").read()',

@@ -4,7 +4,8 @@ What         A statement that every rank reaches writes a file by other calls th
              torch.save: shutil.copyfile, to_csv, savefig, numpy.save, os.remove and their kin, and
              the save() of a picture of Pillow's.
 At run time  Ranks write over each other's bytes, copy a file that rank 0 is still writing, or fail
-             because another one has removed it first.
+             because another one has removed it first. A rank that lists a folder later than rank 0
+             removes what rank 0 has written since, also where its errors are caught.
 Example      shutil.copyfile("checkpoint.pth.tar", "model_best.pth.tar")
 Fix          Rank 0 alone runs the statement; where all ranks use the file behind it, they wait, and
              so does a removal behind what they read.
@@ -20,7 +21,7 @@ from ..analysis.effects.effects import Kind, Reached, direct_effects
 from ..analysis.effects.file_effects import BUFFERS, PathKind, file_uses, saves_picture
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.path_text import text_of_path
-from ..analysis.effects.written_paths import names_rank
+from ..analysis.effects.written_paths import is_of_listing, names_rank
 from ..analysis.language.name_flow import names_in, spread
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.certain_reach import surely_on_every_rank
@@ -90,8 +91,7 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
     forgives = any(word.arg in FORGIVING for word in call.keywords)
     tries = any(isinstance(up, ast.Try) and up.handlers for up in module.ancestors(call))
     return (
-        not forgives
-        and not tries
+        (not (forgives or tries) or is_of_listing(module, path))
         and program.is_live(module, call)
         and Role.OTHER in roles_reaching(program, module, call)
         and surely_on_every_rank(program, module, call, with_options=True)
