@@ -503,3 +503,41 @@ def test_a_sum_in_the_forward_pass_of_a_shared_model_is_multiplied(
     (change,) = patch(path).changes
     assert "over_ranks(model)" in change.text
     assert ("sum_of_ranks(loss).backward()" in change.text) is ("sum" in result)
+
+
+RANKS = """\
+import torch.distributed as dist
+
+
+def make_group():
+    dist.init_process_group("gloo")
+
+
+def added_up(value):
+    if dist.is_initialized():
+        dist.all_reduce(value)
+    return value
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "because"),
+    [
+        pytest.param("model", "a model alone", id="nothing of it is called"),
+        pytest.param(
+            "added_up(model.weight)",
+            "line 10 of ranks.py exchanges values in a group that nothing makes",
+            id="what would exchange values is called",
+        ),
+        pytest.param("make_group()", "", id="the group is made"),
+    ],
+)
+def test_a_group_that_only_an_imported_function_would_make(
+    used: str, because: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS)
+    path = tmp_path / "train.py"
+    path.write_text(script("from ranks import added_up, make_group", setup=used))
+    before = [each for each in patch(path).findings_before if each.code == "DF204"]
+    assert [because in each.because for each in before] == ([True] if because else [])
+    assert all(bool(each.edits) is ("exchanges" not in because) for each in before)
