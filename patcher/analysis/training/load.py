@@ -35,6 +35,7 @@ ABOUT_TRAINING = (
     r"|CUDA_VISIBLE_DEVICES|\bset_device\(|torch\.device\(|['\"]cuda:"  # which card it chooses
     r"|torch\.optim\b|\boptim\."  # what steps the model
     r"|random\.(?:choice|shuffle|sample|permutation|rand)|\brandperm\("  # what is drawn of the data
+    r"|^[ \t]*(?:from|import) torch(?:vision|audio|text)\b[^\n]*\bdatasets\b"  # what it downloads
     # Whose words each rank numbers in an order of its own.
     r"|(?:\bin|\breturn|\w *=) *(?:enumerate\()?(?:list\()?set\("
     r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain"  # where the one that trains comes from
