@@ -18,7 +18,13 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.effects.effects import Kind, Reached, direct_effects
-from ..analysis.effects.file_effects import BUFFERS, PathKind, file_uses, saves_picture
+from ..analysis.effects.file_effects import (
+    BUFFERS,
+    WRITERS,
+    PathKind,
+    file_uses,
+    saves_picture,
+)
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.path_text import text_of_path
 from ..analysis.effects.written_paths import is_of_listing, names_rank
@@ -33,6 +39,7 @@ from ..analysis.training.program import Program
 from ..editing.edits import Edit, Insert
 from ..editing.helpers import helper_names
 from ..findings import Finding, Safety, Severity
+from ..fixes.left_to_main import may_be_left_to_main
 from ..fixes.process_group import WAIT, only_on_main
 from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
@@ -51,7 +58,7 @@ OTHER_RULES = {
     *("save", "save_pretrained", "save_model", "save_file", "open", "SummaryWriter"),
     *("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "basicConfig"),
 }
-NUMPY_SAVE = "numpy.save"
+SAVE = {*WRITERS} - {"torch.save"}
 STILL_READING = WAIT.replace("rank 0 may still be writing", "another rank may still be reading")
 KINDS = {Kind.WRITE: "writes", Kind.REMOVE: "removes"}
 FORGIVING = ("missing_ok", "ignore_errors")
@@ -82,7 +89,7 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
     if isinstance(path, ast.Call) and module.last_name(path.func) in BUFFERS:
         return False
     name = module.last_name(call.func)
-    known = module.dotted(call.func) == NUMPY_SAVE or saves_picture(module, call)
+    known = module.dotted(call.func) in SAVE or saves_picture(module, call)
     if (name in OTHER_RULES and not known) or is_named_by_share(program, module, call, path):
         return False
     function = module.function(call)
@@ -105,7 +112,9 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     stmt = module.statement(call)
     text = " ".join(module.text(call.func).split())
     because = f"every rank {KINDS[each.effect.kind]} a file by {text}()"
-    if not isinstance(stmt, ast.Expr) or may_concern_all(program, module, stmt, call):
+    is_block = isinstance(stmt, ast.With) and may_be_left_to_main(program, module, stmt)
+    is_whole = is_block or isinstance(stmt, ast.Expr)
+    if not is_whole or may_concern_all(program, module, stmt, call):
         return Finding(module, call, because)
     if each.path is not None and is_numbered_by_share(program, module, call, each.path):
         return Finding(module, call, f"{because}, numbered by the batches of this rank alone")
