@@ -27,7 +27,8 @@ ABOUT_TRAINING = (
     r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
     r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|FileWriter|savefig|to_csv|np\.save|makedirs|rmtree"
     r"|wandb\.init|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
-    r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
+    r"|[lL]oss\(|cross_entropy|kl_div\(|async *="
+    r"|Parameter\(|register_buffer\("  # which a model draws
     r"|def forward\("  # which may sum a loss over the batch
     r"|\]\.view\(-1\)"  # of hits that are sliced
     r"|loader\b"  # which it may go over, or hand on
