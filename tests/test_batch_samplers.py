@@ -212,10 +212,14 @@ def test_three_ranks_fill_up_the_last_turn(monkeypatch: pytest.MonkeyPatch) -> N
         ("batches", {"first": "while True: yield random.sample(range(self.count), 2)"}),
         ("batches", {"loader": "from library import Pairs as Other\n"
                                "loader = DataLoader(data, batch_sampler=Other(20))"}),
+        ("examples", {"result": "return iter(self.drawn(rows))\n\n    def drawn(self, rows):\n"
+                                "        while True:\n            yield from rows"}),
+        ("examples", {"result": "import itertools\n        return itertools.cycle(rows)"}),
         ("examples", {"loader": KINDS["examples"]["loader"]
                       + "\nif torch.distributed.get_rank() == 0:\n    show(next(iter(loader)))"}),
     ],
-    ids=["it never ends", "it is not read", "rank 0 alone begins it once"],
+    ids=["it never ends", "it is not read", "its helper never ends", "it is a cycle",
+         "rank 0 alone begins it once"],
 )  # fmt: skip
 def test_only_told_of(kind: str, parts: dict[str, str]) -> None:
     group = "import torch\nif 'RANK' in os.environ:\n    torch.distributed.init_process_group()\n"

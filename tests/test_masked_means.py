@@ -99,3 +99,40 @@ def test_what_ranks_may_not_all_call_is_reported(call: str) -> None:
 def test_a_function_between_the_step_and_the_mean(call: str, scored: str, count: int) -> None:
     text = script(call=call).replace("\nmodel = torch", THROUGH.replace("{scored}", scored), 1)
     assert len(found("DF310", text)) == count
+
+
+SELECTED = """\
+import torch
+from torch import nn
+def {name}(made, wanted, mask):
+    return {mean}
+def evaluate(model, data):
+    model.eval()
+    for batch in DataLoader(data):
+        show({name}(model(batch), batch, batch > 0))
+model = torch.nn.parallel.DistributedDataParallel(net)
+for batch in loader:
+    mask = {mask}
+    loss = {name}(model(batch), batch, mask)
+    loss.backward()
+"""
+SMOOTH = "nn.functional.smooth_l1_loss(made[mask], wanted[mask], size_average=True)"
+
+
+@pytest.mark.parametrize(
+    ("mean", "mask", "name", "count"),
+    [
+        (SMOOTH, "(batch > 0) & (batch < 9)", "depth_loss", 1),
+        ("nn.L1Loss()(made[mask], wanted[mask])", "batch.gt(0)", "depth_loss", 1),
+        ("(made - wanted)[mask].mean()", "batch != 0", "depth_loss", 1),
+        (SMOOTH, "rows_of(batch)", "depth_loss", 0),  # it may select as many everywhere
+        (SMOOTH, "batch > 0", "score", 0),
+        (SMOOTH.replace("size_average=True", "reduction='none'"), "batch > 0", "depth_loss", 0),
+        (SMOOTH.replace("mask", "0"), "batch > 0", "depth_loss", 0),
+    ],
+)
+def test_a_mean_over_what_a_mask_selects_is_noted(
+    mean: str, mask: str, name: str, count: int
+) -> None:
+    told = found("DF310", SELECTED.format(mean=mean, mask=mask, name=name))
+    assert [each.edits for each in told] == [()] * count

@@ -74,6 +74,8 @@ NOOP = [
     ("gradients that are averaged by hand", script("model.module.scores(x).sum()").replace(
         "        optimizer.step", "        for p in model.parameters():\n"
         "            torch.distributed.all_reduce(p.grad)\n        optimizer.step")),
+    ("the wrapper behind its mode, beside a method", script("model.train().forward(x).sum()"
+        "\n        if done:\n            path = model.module.save(x)\n        loss = loss * 1")),
     ("the inner model beside the wrapper", script("model(x).sum() + model.module(x).sum()")),
     ("a model with a module of its own", script("model.module.scores(x).sum()").replace(
         "self.bound = 3", "self.module = nn.Linear(8, 8)")),

@@ -62,6 +62,25 @@ def test_a_data_set_that_is_looked_up_by_name_is_one_too(name: str) -> None:
     assert f"first_on_main(lambda: {name}('data', download=True))" in new
 
 
+OWN = """\
+class Pairs(datasets.{base}):
+    def __getitem__(self, index):
+        return super().__getitem__(index), index
+
+class Seen(Pairs):
+    pass
+
+train_set = Seen("data", download=True)
+"""
+
+
+@pytest.mark.parametrize(("base", "is_one"), [("CIFAR10", True), ("own.CIFAR10", False)])
+def test_a_class_of_the_program_downloads_as_its_base_does(base: str, is_one: bool) -> None:
+    imported = "from own import data as datasets" if "own" in base else ""
+    new = fixed("DF608", GROUP + imported + "\n" + OWN.format(base=base))
+    assert ("first_on_main(lambda: Seen(" in new) is is_one
+
+
 GRAPHS = """\
 from ogb.graphproppred import Evaluator, PygGraphPropPredDataset
 from torch_geometric.data import InMemoryDataset

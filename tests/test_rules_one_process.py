@@ -47,6 +47,7 @@ def script(
     )
 
 
+OPTIMIZER = "    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
 REPAIRED = """\
 @@ -1,4 +1,24 @@
  import torch
@@ -360,9 +361,15 @@ def test_ranks_share_the_training_with(text: str) -> None:
 )
 def test_steps_without_an_optimizer_are_said_to_be_of_one_process(body: str, told: int) -> None:
     text = script(step=f"for p in model.parameters():\n            {body}")
-    text = text.replace("    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n", "")
+    text = text.replace(OPTIMIZER, "")
     reasons = [finding.because for finding in found("DF204", text)]
     assert ["steps without an optimizer" in each for each in reasons] == [True] * told
+
+
+def test_an_optimizer_that_steps_in_a_way_of_its_own_is_told_of() -> None:
+    (told,) = found("DF204", script(step="optimizer.first_step(zero_grad=True)"))
+    assert told.because.endswith("where its optimizer steps cannot be told")
+    assert told.edits == ()
 
 
 def test_a_card_that_the_script_chooses_is_left_to_the_launcher(tmp_path: Path) -> None:
@@ -411,7 +418,7 @@ def test_where_ranks_cannot_share_it_the_rest_is_repaired_and_the_reason_told(
         script("from accelerate import Accelerator", "model = Accelerator().prepare(model)"),
         script("import deepspeed", "model, *_ = deepspeed.initialize(model=model)"),
         script(step="torch.distributed.all_reduce(model.weight.grad); optimizer.step()"),
-        script(step="image = image + image.grad.sign()"),  # an attack trains nothing
+        script(step="image = image + image.grad.sign()").replace(OPTIMIZER, ""),  # an attack
         script(run="# a library's module: its callers decide"),
     ],
 )
@@ -503,3 +510,41 @@ def test_a_sum_in_the_forward_pass_of_a_shared_model_is_multiplied(
     (change,) = patch(path).changes
     assert "over_ranks(model)" in change.text
     assert ("sum_of_ranks(loss).backward()" in change.text) is ("sum" in result)
+
+
+RANKS = """\
+import torch.distributed as dist
+
+
+def make_group():
+    dist.init_process_group("gloo")
+
+
+def added_up(value):
+    if dist.is_initialized():
+        dist.all_reduce(value)
+    return value
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "because"),
+    [
+        pytest.param("model", "a model alone", id="nothing of it is called"),
+        pytest.param(
+            "added_up(model.weight)",
+            "line 10 of ranks.py exchanges values in a group that nothing makes",
+            id="what would exchange values is called",
+        ),
+        pytest.param("make_group()", "", id="the group is made"),
+    ],
+)
+def test_a_group_that_only_an_imported_function_would_make(
+    used: str, because: str, tmp_path: Path
+) -> None:
+    (tmp_path / "ranks.py").write_text(RANKS)
+    path = tmp_path / "train.py"
+    path.write_text(script("from ranks import added_up, make_group", setup=used))
+    before = [each for each in patch(path).findings_before if each.code == "DF204"]
+    assert [because in each.because for each in before] == ([True] if because else [])
+    assert all(bool(each.edits) is ("exchanges" not in because) for each in before)

@@ -15,12 +15,16 @@ import logging
 import os
 import shutil
 import cv2
+import h5py
 import imageio
+import nibabel as nib
 import numpy
 import scipy.io
 import soundfile
 import torch
+from matplotlib import animation
 from PIL import Image
+from torchvision.utils import save_image
 from torch.utils.data import DataLoader, DistributedSampler
 
 def score(model):
@@ -51,6 +55,11 @@ def script(line: str, then: str = "pass") -> str:
         'imageio.imsave("worst.png", frame)',
         'Image.fromarray(frame).convert("L").save("worst.png")',
         'soundfile.write("sample.wav", frame, 22050)',
+        'save_image(tensor=frame, filename="worst.png", pad_value=1)',
+        'nib.save(frame, "mask.nii.gz")',
+        'torch.onnx.export(model, frame, "model.onnx")',
+        'torch.jit.save(model, "model.pt")',
+        'animation.FuncAnimation(frame, score).save("all.gif")',
         'scipy.io.wavfile.write("sample.wav", 22050, frame)',
         'frame.to_csv("scores.csv")',
         'numpy.save("scores.npy", frame)',
@@ -70,9 +79,47 @@ def test_rank_0_alone_runs_the_statement(line: str) -> None:
     assert found("DF607", new) == []
 
 
+@pytest.mark.parametrize(
+    ("block", "is_left"),
+    [
+        ("f['x'] = frame", True),
+        ("best = f['x'] = frame\n        print(best)", False),
+    ],
+)
+def test_a_block_that_fills_a_file_is_left_to_rank_0(block: str, is_left: bool) -> None:
+    text = script(f'with h5py.File("out.h5", "w") as f:\n            {block}')
+    assert (
+        "    if is_main_process():\n            with h5py.File(" in fixed("DF607", text)
+    ) is is_left
+    assert len(found("DF607", text)) == 1
+    assert found("DF607", script('with h5py.File("out.h5") as f:\n            show(f)')) == []
+
+
 def test_a_file_that_is_there_is_removed_by_rank_0_alone() -> None:
     text = script('if os.path.exists("old.pt"):\n            os.remove("old.pt")')
     assert "    if is_main_process():\n                os.remove(" in fixed("DF607", text)
+
+
+@pytest.mark.parametrize(
+    ("listed", "is_told"),
+    [
+        ('os.listdir("out")', True),
+        ('sorted(Path("out").glob("best*"))[1:]', True),
+        ('["old.pt", "older.pt"]', False),
+    ],
+)
+def test_what_a_rank_may_list_later_is_removed_by_rank_0_also_where_errors_are_caught(
+    listed: str, is_told: bool
+) -> None:
+    removal = (
+        f"for name in {listed}:\n            try:\n                os.remove(name)\n"
+        "            except OSError:\n                pass"
+    )
+    text = script(removal)
+    assert (
+        "if is_main_process():\n                    os.remove(" in fixed("DF607", text)
+    ) is is_told
+    assert found("DF607", fixed("DF607", text)) == []
 
 
 @pytest.mark.parametrize(

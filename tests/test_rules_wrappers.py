@@ -72,6 +72,9 @@ NOOP = [
     ("saved with the wrapper's keys by a function that gets it", training(
         "model.load_state_dict(torch.load(p))\n    keep(model, p)")
         + "def keep(net, path):\n    torch.save({'net': net.state_dict()}, path)\n"),
+    ("loaded where a lone process has wrapped it, too", training("pass").replace(
+        "DistributedDataParallel(model)", "DataParallel(model)\n"
+        "        model.load_state_dict(torch.load(p))").replace("local_rank != -1", "n_gpu > 1")),
     ("a model that has a module of its own", training("m = model.module if args.n_gpu > 1 else m")
         + "class Model:\n    def __init__(self):\n        self.module = x\n"),
 ]  # fmt: skip
@@ -131,6 +134,14 @@ def test_an_assertion_of_data_parallel_and_what_a_callee_asks_under_the_same_ans
     step = "def step(args, model):\n    if args.whole:\n        model.clip_grad_norm_(1.0)\n"
     text = step + training("step(args, model)").replace("args.local_rank != -1", "args.whole")
     assert found("DF305", text)
+
+
+@pytest.mark.parametrize("behind", ["", "    if args.n_gpu <= 1:\n    "])
+def test_a_load_that_a_lone_process_comes_to_without_the_wrapper(behind: str) -> None:
+    load = "model.load_state_dict(torch.load(p))"
+    text = training(f"{behind}    {load}".lstrip()).replace("local_rank != -1", "n_gpu > 1")
+    text = text.replace("Distributed", "")
+    assert bool(found("DF305", text)) is not behind.startswith("    if")
 
 
 def test_a_function_that_saves_may_get_the_module() -> None:

@@ -368,6 +368,22 @@ FIX = [
         +        loader.sampler.set_epoch(epoch)
              train(epoch)
         """),
+    ("DF402", "a loader that is there only where its training is asked for", """
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        if args.train:
+            loader = DataLoader(data, sampler=DistributedSampler(data))
+        for epoch in range(9):
+            if args.train:
+                for batch in loader:
+                    model(batch).backward()
+        """, """
+        @@ -6,2 +6,4 @@
+             if args.train:
+        +        if isinstance(loader.sampler, DistributedSampler):
+        +            loader.sampler.set_epoch(epoch)
+                 for batch in loader:
+        """),
     ("DF402", "a loop that adds to the epoch, around a call", """
         from torch.utils.data import DataLoader
         from torch.utils.data.distributed import DistributedSampler

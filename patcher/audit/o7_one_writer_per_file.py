@@ -23,6 +23,7 @@ from ..analysis.effects.early_reads import OWN_FILES, early_reads
 from ..analysis.effects.effects import Kind, Reached, direct_effects
 from ..analysis.effects.file_effects import PathKind
 from ..analysis.effects.file_locks import holds_file_lock
+from ..analysis.effects.written_paths import is_of_listing
 from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_by_role
@@ -61,7 +62,7 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
     if not isinstance(call, ast.Call) or path is None:
         return
     name = module.last_name(call.func)
-    if name in OWN_FILES or forgives(module, call):
+    if name in OWN_FILES or forgives(module, call, path):
         return
     if asks_too_early(program, module, call):
         text = " ".join(module.text(path).split())
@@ -120,8 +121,10 @@ def asks_group(program: Program, module: Module, call: ast.Call) -> bool:
     )
 
 
-def forgives(module: Module, call: ast.Call) -> bool:
+def forgives(module: Module, call: ast.Call, path: ast.expr) -> bool:
     """Whether it does not matter that another rank was first."""
+    if is_of_listing(module, path):
+        return False  # a rank that lists later removes what rank 0 has written since
     for word in FORGIVING:
         option = keyword(call, word)
         if option is not None and not (

@@ -62,17 +62,30 @@ def is_finite(program: Program, module: Module, made: ast.Call) -> bool:
     if owner is None or method_of(program, owner, "__len__") is None:
         return False
     method = method_of(program, owner, "__iter__")
-    return method is not None and not goes_on(method[1])
+    return method is not None and not any(
+        goes_on(*each) for each in (method, *program.functions_below(*method))
+    )
 
 
-def goes_on(function: Function) -> bool:
-    """Whether a function has a loop without a test that nothing leaves: ``while True:``."""
-    return any(
+def goes_on(module: Module, function: Function) -> bool:
+    """Whether a function has a loop without a test that nothing leaves: ``while True:``.
+
+    Or goes over what has no end either, ``itertools.cycle(order)``, which no islice() cuts.
+    """
+    endless = (call for call in module.calls_to("cycle", "count") if cuts_nothing(module, call))
+    return any(module.function(call) is function for call in endless) or any(
         isinstance(loop.test, ast.Constant)
         and not within(loop.body, ast.Break)
         and not within(loop.body, ast.Return)
         for loop in within(function.body, ast.While)
     )
+
+
+def cuts_nothing(module: Module, call: ast.Call) -> bool:
+    """Whether itertools' endless numbers are not handed to another call, which may end them."""
+    up = module.parents[call]
+    is_handed_on = isinstance(up, ast.Call) and module.last_name(up.func) != "iter"
+    return module.dotted(call.func).startswith("itertools.") and not is_handed_on
 
 
 def uses(loader: Loader) -> list[ast.AST]:

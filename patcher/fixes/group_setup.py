@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Sequence
 
+from ..analysis.training.frameworks import COLLECTIVES
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..source.module import Module
@@ -26,12 +27,31 @@ from .statements import main_guard
 PREPARES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 """Statements at module level that compute nothing."""
 NEEDED = {"os", "torch", "datetime"}  # by the set-up
+NO_EXCHANGES = {"barrier", "monitored_barrier", "new_group"}
+EXCHANGES = COLLECTIVES - NO_EXCHANGES - {"init_process_group", "destroy_process_group"}
 LAUNCHED = "'LOCAL_RANK' in os.environ"
 
 
 def group_setup(program: Program) -> tuple[Edit, ...]:
     """Edits that create a process group; none where the right place for them is not clear."""
+    if exchange_in_no_group(program):
+        return ()
     return setup_from_arguments(program) or setup_from_environment(program)
+
+
+def exchange_in_no_group(program: Program) -> str:
+    """Where a script that makes no group would exchange values in one; empty if nowhere.
+
+    What it adds up is of examples that ranks share, as it may be for another script; with a group
+    that is made here they would add up what each of them has of all examples.
+    """
+    if program.calls_to("init_process_group"):
+        return ""
+    for module, call in program.calls_to(*sorted(EXCHANGES)):
+        is_of_torch = module.dotted(call.func).startswith("torch.distributed.")
+        if is_of_torch and program.is_live(module, call):
+            return f"line {call.lineno} of {module.source.file}"
+    return ""
 
 
 def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
@@ -168,6 +188,8 @@ def with_free_name(module: Module, template: str) -> str:
 
 def why_no_group(program: Program) -> str:
     """Why a program gets no set-up of a process group."""
+    if place := exchange_in_no_group(program):
+        return f"{place} exchanges values in a group that nothing makes: make it, and patch again"
     script, *others = program.modules
     if cards_by_number(program, script) is None or any(
         names_cards_otherwise(program, each) for each in others

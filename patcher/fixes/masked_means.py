@@ -5,9 +5,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.class_weights import bound_to
+from ..analysis.batches.loss_reduction import LOSS, Reduction, reduction_of
 from ..analysis.training.program import Program
 from ..source.module import Module
-from ..source.tree import Function, mentions, within
+from ..source.tree import Function, bound_names, mentions, within
 
 COMPARES = ("ne", "eq", "gt", "lt", "ge", "le")
 UNSURE = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.FunctionDef, ast.Lambda)
@@ -40,6 +42,38 @@ def means_over_masks(module: Module) -> Iterator[tuple[ast.BinOp, ast.expr]]:
         made = losses and (module.definition(losses, losses) or losses)
         if isinstance(mask, ast.Name) and isinstance(made, ast.BinOp) and mentions(made, mask.id):
             yield node, mask
+
+
+def means_over_selections(program: Program, module: Module) -> Iterator[tuple[ast.Call, ast.expr]]:
+    """``l1_loss(made[mask], wanted[mask])``, and such a loss by ``.mean()``, each with the mask."""
+    found: dict[ast.Call, ast.expr] = {}
+    for part in module.nodes(ast.Subscript):
+        if not isinstance(part.ctx, ast.Load) or not selects(program, module, part.slice):
+            continue
+        call = next((up for up in module.ancestors(part) if isinstance(up, ast.Call)), None)
+        if (
+            call is not None
+            and is_of_loss(module, call)
+            and reduction_of(program, module, call) is Reduction.MEAN
+        ):
+            found.setdefault(call, part.slice)
+    yield from found.items()
+
+
+def selects(program: Program, module: Module, index: ast.expr) -> bool:
+    """Whether an index is a mask, here or wherever its function gets it from."""
+    if not isinstance(index, ast.Name) or module.alternatives(index, index):
+        return is_mask(module, index)
+    values = bound_to(program, module, index)
+    return bool(values) and all(is_mask(*value) for value in values)
+
+
+def is_of_loss(module: Module, call: ast.Call) -> bool:
+    """Whether what is around a call is called a loss: its statement's names, function or class."""
+    owner, function = module.enclosing_class(call), module.function(call)
+    stmt = module.statement(call)
+    names = [*bound_names(stmt), getattr(owner, "name", ""), getattr(function, "name", "")]
+    return any(map(LOSS.search, names))
 
 
 def summed(module: Module, node: ast.expr) -> ast.expr | None:

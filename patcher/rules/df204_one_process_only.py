@@ -21,6 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.models.wrapping import averages_otherwise, loops_that_step
+from ..analysis.training.frameworks import OPTIMIZERS
 from ..analysis.training.program import Program
 from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
@@ -46,7 +47,7 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     loops = loops_that_step(program)
     if not loops:
-        yield from stepped_by_hand(program)
+        yield from [*stepped_by_hand(program)] or stepped_otherwise(program)
         return
     module, steps = loops[0].module, loops[0].steps
     try:
@@ -91,3 +92,20 @@ def stepped_by_hand(program: Program) -> Iterator[Finding]:
                 because = f"{BECAUSE}, and line {each.lineno} steps without an optimizer"
                 yield Finding(module, loop.steps, because)
                 return
+
+
+def stepped_otherwise(program: Program) -> Iterator[Finding]:
+    """A training loop beside an optimizer of which no step is seen, as of ``first_step()``."""
+    own = {
+        owner.name
+        for module in program.modules
+        for owner in module.nodes(ast.ClassDef)
+        if any(module.dotted(base).startswith("torch.optim.") for base in owner.bases)
+    }
+    if not any(program.is_live(*made) for made in program.calls_to(*sorted(OPTIMIZERS | own))):
+        return
+    for loop in program.train_loops:
+        if program.is_live(loop.module, loop.steps):
+            because = f"{BECAUSE}, and where its optimizer steps cannot be told"
+            yield Finding(loop.module, loop.steps, because)
+            return

@@ -40,6 +40,7 @@ from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import NO_GROUP, is_move, wrap_in
 from ..fixes.process_group import unwrapped_model
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
     Function,
@@ -83,13 +84,13 @@ def findings(program: Program) -> Iterator[Finding]:
                 because = f"{name.id}.{use.attr} is asked of the wrapper"
             elif (
                 use.attr == "load_state_dict"
-                and not wraps_lone_process(module, wrap)
+                and not wraps_lone_process(module, wrap, use)
                 and not any(saves_wrapper_state(program, each) for each in program.modules)
             ):
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
             elif (
                 use.attr == "state_dict"
-                and not wraps_lone_process(module, wrap)
+                and not wraps_lone_process(module, wrap, use)
                 and is_loaded_bare(program, name.id, key_of_state(module, use))
             ):
                 because = f"{name.id} is wrapped here, and its checkpoint is loaded without"
@@ -372,10 +373,15 @@ def is_downloaded(module: Module, load: ast.Call) -> bool:
     return any(module.last_name(call.func) in DOWNLOADS for call in calls)
 
 
-def wraps_lone_process(module: Module, wrap: ast.stmt) -> bool:
-    """Whether a lone process has the wrapper whatever its cards: what it loads has its keys."""
-    names = {module.last_name(call.func) for call in everywhere(wrap, ast.Call)}
-    return "DistributedDataParallel" not in names and is_whatever_cards(module, wrap)
+def wraps_lone_process(module: Module, wrap: ast.stmt, use: ast.AST) -> bool:
+    """Whether a lone process that comes to a use has the wrapper: what it loads has its keys.
+
+    It has one whatever its cards, or the tests around the wrap are around the use, too.
+    """
+    tests = {up for up in module.ancestors(wrap) if isinstance(up, ast.If)}
+    is_behind_both = tests <= {*module.ancestors(use)} and not exclusive(wrap, use)
+    is_always = is_whatever_cards(module, wrap) or is_behind_both
+    return is_always and wraps_cards_alone(module, wrap)
 
 
 def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:

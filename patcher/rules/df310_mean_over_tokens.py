@@ -39,7 +39,12 @@ from ..analysis.training.program import Program, runs_in_training_step, trains_o
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.library_losses import token_means
-from ..fixes.masked_means import is_for_training_alone, masked_count, means_over_masks
+from ..fixes.masked_means import (
+    is_for_training_alone,
+    masked_count,
+    means_over_masks,
+    means_over_selections,
+)
 from ..fixes.process_group import BATCH_SAMPLER
 from ..source.module import Module
 from ..source.tree import Function, argument, below, everywhere, is_none, keyword
@@ -144,7 +149,8 @@ def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
             because = f"the mean leaves out targets that are {module.text(word.value)}: {how}"
             yield Finding(module, call, because, (), Safety.REPORT, Severity.NOTE)
     for module in program.modules:
-        for node, mask in means_over_masks(module):
+        means = (*means_over_masks(module), *means_over_selections(program, module))
+        for node, mask in means:
             trains = runs_in_training_step(program, module, module.function(node))
             if node not in told and trains and not is_evaluated(program, module, node):
                 because = f"the mean is over what {module.text(mask)} leaves in: {how}"

@@ -100,7 +100,8 @@ def findings(program: Program) -> Iterator[Finding]:
             number = " + ".join(dict.fromkeys(reversed(counts)))
         next_one = number or f"{sampler}.epoch + 1"
         code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({next_one})"
-        is_inside_epochs = is_made_inside or not number
+        is_tested = use not in epochs.body and is_made_under_test(loader, epochs)
+        is_inside_epochs = is_made_inside or is_tested or not number
         insert = Insert(use, code) if is_inside_epochs else Insert(epochs, code, "first")
         yield Finding(
             module,

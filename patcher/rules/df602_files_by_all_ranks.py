@@ -31,13 +31,13 @@ from ..analysis.ranks.rank_reach import (
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.left_to_main import may_be_left_to_main
 from ..fixes.process_group import WAIT, only_on_main
 from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
     LOOKS,
     in_lock_step,
     is_read_later,
-    needs_all_ranks,
     runs_in_save_pretrained,
     tests_for_missing,
 )
@@ -54,7 +54,6 @@ from ..source.tree import (
     names_within,
     only_argument,
     parameters,
-    precedes,
     same_code,
     within,
 )
@@ -71,17 +70,6 @@ HANDLER_CLASSES = (
 )
 IS_MAIN = "os.environ.get('RANK', '0') == '0'"  # where there is no group to ask
 OF_THE_FILE = ("name", "fileno", "read", "readline", "readlines", "seek", "tell", "truncate")
-MUTATING_METHODS = (
-    "append",
-    "extend",
-    "update",
-    "add",
-    "insert",
-    "pop",
-    "remove",
-    "setdefault",
-    "clear",
-)
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -300,15 +288,6 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
     yield Finding(module, call, because, (*write_on_main_only(module, call), *barrier))
 
 
-def may_be_left_to_main(program: Program, module: Module, stmt: ast.With) -> bool:
-    """Whether no other rank needs what a block computes."""
-    return (
-        not leaves_function(stmt)
-        and not is_read_outside(module, stmt, changed_names(stmt))
-        and not needs_all_ranks(program, module, stmt)
-    )
-
-
 def left_to_main_around(program: Program, module: Module, stmt: ast.stmt) -> ast.With | None:
     """The outermost block around a statement that writes a file, and so is left to rank 0."""
     found = None
@@ -385,39 +364,3 @@ def write_on_main_only(module: Module, call: ast.Call) -> tuple[Edit, ...]:
         return ()
     code = f"{module.conjunct(path)} if is_main_process() else os.devnull"
     return (Rewrite(path, code), Define("is_main_process"), Import("os"))
-
-
-def leaves_function(stmt: ast.With) -> bool:
-    """Whether a block yields or returns: without it, its function does other things."""
-    return any(within(stmt, kind) for kind in (ast.Yield, ast.YieldFrom, ast.Return))
-
-
-def changed_names(stmt: ast.With) -> set[str]:
-    """Names that the statement binds, other than its files, and objects that it may change."""
-    files = set().union(*(bound_names(i.optional_vars) for i in stmt.items if i.optional_vars))
-    names = bound_names(stmt)
-    accesses: list[ast.Attribute | ast.Subscript] = [*within(stmt, ast.Attribute)]
-    for node in (*accesses, *within(stmt, ast.Subscript)):
-        base: ast.expr = node.value
-        while isinstance(base, ast.Attribute | ast.Subscript):
-            base = base.value
-        changes_base = not isinstance(node.ctx, ast.Load) or (
-            isinstance(node, ast.Attribute) and node.attr in MUTATING_METHODS
-        )
-        if isinstance(base, ast.Name) and changes_base:
-            names.add(base.id)
-    return names - files
-
-
-def is_read_outside(module: Module, stmt: ast.stmt, names: set[str]) -> bool:
-    """Whether the function reads one of the names after the statement.
-
-    In a loop, reads above the statement count as well: the next pass runs them.
-    """
-    in_loop = any(isinstance(up, (ast.For, ast.While)) for up in module.ancestors(stmt))
-    return any(
-        isinstance(name.ctx, ast.Load)
-        and not is_inside(name, stmt)
-        and (in_loop or precedes(stmt, name))
-        for name in names_within(module.scope_statements(stmt), names)
-    )

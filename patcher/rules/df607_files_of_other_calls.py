@@ -4,7 +4,8 @@ What         A statement that every rank reaches writes a file by other calls th
              torch.save: shutil.copyfile, to_csv, savefig, numpy.save, os.remove and their kin, and
              the save() of a picture of Pillow's.
 At run time  Ranks write over each other's bytes, copy a file that rank 0 is still writing, or fail
-             because another one has removed it first.
+             because another one has removed it first. A rank that lists a folder later than rank 0
+             removes what rank 0 has written since, also where its errors are caught.
 Example      shutil.copyfile("checkpoint.pth.tar", "model_best.pth.tar")
 Fix          Rank 0 alone runs the statement; where all ranks use the file behind it, they wait, and
              so does a removal behind what they read.
@@ -17,10 +18,16 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.effects.effects import Kind, Reached, direct_effects
-from ..analysis.effects.file_effects import BUFFERS, PathKind, file_uses, saves_picture
+from ..analysis.effects.file_effects import (
+    BUFFERS,
+    WRITERS,
+    PathKind,
+    file_uses,
+    saves_picture,
+)
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.path_text import text_of_path
-from ..analysis.effects.written_paths import names_rank
+from ..analysis.effects.written_paths import is_of_listing, names_rank
 from ..analysis.language.name_flow import names_in, spread
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.certain_reach import surely_on_every_rank
@@ -32,6 +39,7 @@ from ..analysis.training.program import Program
 from ..editing.edits import Edit, Insert
 from ..editing.helpers import helper_names
 from ..findings import Finding, Safety, Severity
+from ..fixes.left_to_main import may_be_left_to_main
 from ..fixes.process_group import WAIT, only_on_main
 from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
@@ -50,7 +58,7 @@ OTHER_RULES = {
     *("save", "save_pretrained", "save_model", "save_file", "open", "SummaryWriter"),
     *("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "basicConfig"),
 }
-NUMPY_SAVE = "numpy.save"
+SAVE = {*WRITERS} - {"torch.save"}
 STILL_READING = WAIT.replace("rank 0 may still be writing", "another rank may still be reading")
 KINDS = {Kind.WRITE: "writes", Kind.REMOVE: "removes"}
 FORGIVING = ("missing_ok", "ignore_errors")
@@ -81,7 +89,7 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
     if isinstance(path, ast.Call) and module.last_name(path.func) in BUFFERS:
         return False
     name = module.last_name(call.func)
-    known = module.dotted(call.func) == NUMPY_SAVE or saves_picture(module, call)
+    known = module.dotted(call.func) in SAVE or saves_picture(module, call)
     if (name in OTHER_RULES and not known) or is_named_by_share(program, module, call, path):
         return False
     function = module.function(call)
@@ -90,8 +98,7 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
     forgives = any(word.arg in FORGIVING for word in call.keywords)
     tries = any(isinstance(up, ast.Try) and up.handlers for up in module.ancestors(call))
     return (
-        not forgives
-        and not tries
+        (not (forgives or tries) or is_of_listing(module, path))
         and program.is_live(module, call)
         and Role.OTHER in roles_reaching(program, module, call)
         and surely_on_every_rank(program, module, call, with_options=True)
@@ -105,7 +112,9 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     stmt = module.statement(call)
     text = " ".join(module.text(call.func).split())
     because = f"every rank {KINDS[each.effect.kind]} a file by {text}()"
-    if not isinstance(stmt, ast.Expr) or may_concern_all(program, module, stmt, call):
+    is_block = isinstance(stmt, ast.With) and may_be_left_to_main(program, module, stmt)
+    is_whole = is_block or isinstance(stmt, ast.Expr)
+    if not is_whole or may_concern_all(program, module, stmt, call):
         return Finding(module, call, because)
     if each.path is not None and is_numbered_by_share(program, module, call, each.path):
         return Finding(module, call, f"{because}, numbered by the batches of this rank alone")

@@ -42,7 +42,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group"):
         return
     for module in program.modules:
-        for call in [*downloads(module), *prepared_graphs(program, module)]:
+        for call in [*downloads(program, module), *prepared_graphs(program, module)]:
             if waits(program, module, call):
                 continue
             if roles_reaching(program, module, call) >= RANKS:
@@ -53,15 +53,18 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from fetched_by_all(program, module, test, call)
 
 
-def downloads(module: Module) -> Iterator[ast.Call]:
-    """``datasets.MNIST(root, download=True)``."""
+def downloads(program: Program, module: Module) -> Iterator[ast.Call]:
+    """``datasets.MNIST(root, download=True)``, also of a class of the program that inherits it."""
     for word in module.nodes(ast.keyword):
         call = module.parents[word]
         if (
             word.arg == "download"
             and isinstance(call, ast.Call)
             and not is_false(word.value)
-            and home(module, call.func).startswith(LIBRARIES)
+            and (
+                home(module, call.func).startswith(LIBRARIES)
+                or inherits_from(program, module, call.func, LIBRARIES)
+            )
         ):
             yield call
 
@@ -73,23 +76,35 @@ def prepared_graphs(program: Program, module: Module) -> Iterator[ast.Call]:
     } & {"torch_geometric", "dgl", "ogb"}
     for call in module.nodes(ast.Call) if graphs else ():
         around = module.enclosing_class(call)
-        if not program.is_live(module, call) or (around and holds_graphs(program, module, around)):
+        if not program.is_live(module, call) or (
+            around and has_base_of(program, module, around, GRAPH_BASES)
+        ):
             continue  # what prepares one data set is run by rank 0 first
         name = module.dotted(call.func)
-        is_class = name.startswith(GRAPHS) and name.rpartition(".")[2][:1].isupper()
-        if is_class or (name.startswith("ogb.") and name.endswith("Dataset")):
+        if (
+            (name.startswith(GRAPHS) and name.rpartition(".")[2][:1].isupper())
+            or (name.startswith("ogb.") and name.endswith("Dataset"))
+            or inherits_from(program, module, call.func, GRAPH_BASES)
+        ):
             yield call
-            continue
-        found = named_definition(program, module, call.func)
-        definition = None if found is None else found[1]
-        if found and isinstance(definition, ast.ClassDef):
-            yield from [call] if holds_graphs(program, found[0], definition) else []
 
 
-def holds_graphs(program: Program, module: Module, owner: ast.ClassDef) -> bool:
-    """Whether a class is a data set of graphs, by a class of a library that prepares its files."""
+def inherits_from(
+    program: Program, module: Module, func: ast.expr, libraries: tuple[str, ...]
+) -> bool:
+    """Whether what is called is a class of the program with a base of these libraries."""
+    match named_definition(program, module, func):
+        case where, ast.ClassDef() as owner:
+            return has_base_of(program, where, owner, libraries)
+    return False
+
+
+def has_base_of(
+    program: Program, module: Module, owner: ast.ClassDef, libraries: tuple[str, ...]
+) -> bool:
+    """Whether a class inherits, perhaps by others, from a class of libraries."""
     return any(
-        where.dotted(base).startswith(GRAPH_BASES)
+        where.dotted(base).startswith(libraries)
         for where, each in classes_above(program, (module, owner))
         for base in each.bases
     )

@@ -75,6 +75,7 @@ CLASSES_OF_LOSS = frozenset(
         "MultiMarginLoss",
     ]
 )
+OLDER_WORDS = ("size_average", "reduce")
 SCALING = ("mul", "mul_", "multiply", "div", "div_", "divide", "neg", "neg_")
 SAME_VALUE = ("to", "cuda", "cpu", "float", "double", "half", "squeeze", "contiguous", "clone")
 
@@ -393,12 +394,13 @@ def asked_for(call: ast.Call) -> Reduction:
     if word is not None:
         text = word.value.value if isinstance(word.value, ast.Constant) else None
         return Reduction(text) if text in ("sum", "mean") else Reduction.UNKNOWN
-    old = keyword(call, "size_average") or keyword(call, "reduce")
-    if old is None:
-        return Reduction.MEAN
-    is_false = isinstance(old.value, ast.Constant) and old.value.value is False
-    is_sum = is_false and old.arg == "size_average"
-    return Reduction.SUM if is_sum else Reduction.UNKNOWN
+    old = {word.arg: word.value for word in call.keywords if word.arg in OLDER_WORDS}
+    if not all(isinstance(value, ast.Constant) for value in old.values()):
+        return Reduction.UNKNOWN
+    asked = {arg for arg, value in old.items() if isinstance(value, ast.Constant) and value.value}
+    if "reduce" in old.keys() - asked:
+        return Reduction.UNKNOWN  # a loss of each example
+    return Reduction.SUM if "size_average" in old.keys() - asked else Reduction.MEAN
 
 
 def together(kinds: list[Reduction]) -> Reduction:

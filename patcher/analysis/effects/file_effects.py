@@ -28,14 +28,27 @@ WRITERS = {
     "shutil.copyfile": (1, "dst"),
     "shutil.copytree": (1, "dst"),
     "shutil.move": (1, "dst"),
+    "torch.jit.save": (1, "f"),
+    "torch.onnx.export": (2, "f"),
     "torchvision.utils.save_image": (1, "fp"),
+    "torchvision.io.write_video": (0, "filename"),
+    "torchvision.io.write_png": (1, "filename"),
+    "torchvision.io.write_jpeg": (1, "filename"),
     "cv2.imwrite": (0, "filename"),
+    "cv2.VideoWriter": (0, "filename"),
+    "nibabel.save": (1, "filename"),
+    "SimpleITK.WriteImage": (1, "fileName"),
+    "tifffile.imwrite": (0, "file"),
+    "tifffile.imsave": (0, "file"),
     "imageio.imwrite": (0, "uri"),
     "imageio.imsave": (0, "uri"),
     "imageio.mimsave": (0, "uri"),
+    "imageio.mimwrite": (0, "uri"),
+    "imageio.get_writer": (0, "uri"),
     "scipy.misc.imsave": (0, "name"),
     "scipy.io.savemat": (0, "file_name"),
     "scipy.io.wavfile.write": (0, "filename"),
+    "scipy.sparse.save_npz": (0, "file"),
     "soundfile.write": (0, "file"),
     "torchaudio.save": (0, "uri"),
     "librosa.output.write_wav": (0, "path"),
@@ -124,6 +137,7 @@ BY_NAME = {
 }
 STAGING = "staging_folder"  # a helper of patched scripts
 OPENERS = ("open", "codecs.open", "io.open", "gzip.open", "bz2.open", "lzma.open")
+PATH_WORDS = ("file", "filename", "fname", "path")
 BUFFERS = ("BytesIO", "StringIO", "TemporaryFile", "SpooledTemporaryFile", "NamedTemporaryFile")
 
 
@@ -153,6 +167,9 @@ def file_uses(module: Module) -> Iterator[FileUse]:
             yield FileUse(_open_mode(call, 1), call, argument(call, 0, "file"))
         elif isinstance(call.func, ast.Attribute) and module.dotted(call.func) != "PIL.Image.open":
             yield FileUse(_open_mode(call, 0), call, call.func.value)  # Path(…).open("w")
+    for call in module.calls_to("File"):
+        if module.dotted(call.func) == "h5py.File":
+            yield FileUse(_open_mode(call, 1), call, argument(call, 0, "name"))
     for call in module.calls_to("save"):
         if saves_picture(module, call):
             yield FileUse("write", call, argument(call, 0, "fp"))
@@ -166,6 +183,8 @@ def file_uses(module: Module) -> Iterator[FileUse]:
                 continue
             index, keyword = place
             path = argument(call, index, keyword) if index >= 0 else None
+            if path is None and what == "write" and index != ONLY_BY_KEYWORD:
+                path = _by_older_word(call)
             if index < 0 and isinstance(call.func, ast.Attribute):
                 path = call.func.value
             if path is None and (last in methods or index == ONLY_BY_KEYWORD):
@@ -175,8 +194,17 @@ def file_uses(module: Module) -> Iterator[FileUse]:
             yield FileUse(what, call, path)
 
 
+def _by_older_word(call: ast.Call) -> ast.expr | None:
+    """The path of a call that has another keyword for it, as an older library had."""
+    words = (word.value for word in call.keywords if word.arg in PATH_WORDS)
+    return next(words, None)
+
+
 def saves_picture(module: Module, call: ast.Call) -> bool:
-    """``picture.save(path)``, of a picture that Pillow, or torchvision with it, has made."""
+    """``picture.save(path)``, of a picture that Pillow, or torchvision with it, has made.
+
+    Or an animation of matplotlib's.
+    """
     func = call.func
     return isinstance(func, ast.Attribute) and any(
         isinstance(value, ast.Call) and is_picture(module, value)
@@ -198,7 +226,9 @@ def is_picture(module: Module, made: ast.expr) -> bool:
     """``Image.fromarray(array)``, also with methods behind it: ``.convert("RGB").resize(size)``."""
     while isinstance(made, ast.Call):
         name = module.dotted(made.func)
-        if name.startswith("PIL.Image.") or name.endswith(("to_pil_image", "ToPILImage")):
+        if name.startswith(("PIL.Image.", "matplotlib.animation.")) or name.endswith(
+            ("to_pil_image", "ToPILImage")
+        ):
             return True
         made = made.func.value if isinstance(made.func, ast.Attribute) else made.func
     return False

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 
 from ...source.module import Module
 from ...source.tree import Function, argument, below, children, everywhere, parameters, within
+from ..language.name_flow import flows, names_in, roots, spread
 from ..language.passed_arguments import argument_for_parameter
 from ..ranks.manual_sharding import is_constant
 from ..ranks.other_ranks import is_other_rank
@@ -29,8 +30,22 @@ TEXT_CALLS = frozenset(
     )
 )
 OF_A_RANK = re.compile(r"(^|_)rank$")
+LISTINGS = ("listdir", "scandir", "glob", "iglob", "rglob", "iterdir")
 CLOCKS = ("strftime", "time", "ctime", "now", "utcnow", "today")
 MAX_DEPTH = 4  # names that stand for names
+
+
+def is_of_listing(module: Module, path: ast.expr) -> bool:
+    """Whether a path comes of what a folder holds, which another rank may have filled meanwhile."""
+    body = module.scope_statements(path)
+    listed = {
+        name
+        for targets, value in flows(body)
+        if any(module.last_name(call.func) in LISTINGS for call in everywhere(value, ast.Call))
+        for target in targets
+        for name in roots(target)
+    }
+    return bool(listed) and not spread(module, body, listed).names.isdisjoint(names_in(path))
 
 
 def is_memory(module: Module, target: ast.expr) -> bool:

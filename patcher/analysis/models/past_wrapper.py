@@ -26,6 +26,7 @@ from ..training.evaluations import is_eval_mode
 from ..training.evaluations import is_gradless as is_gradless_function
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
+from .saved_wrappers import MOVES
 from .trained_models import bodies_of_steps, last_part, names_given, trained_models
 from .wrapped_parts import has_parameters, is_model
 from .wrapper_attributes import WRAPPER_HAS, WRAPPERS, call_of, is_gradless
@@ -160,9 +161,12 @@ def may_call_wrapper(program: Program, loop: TrainLoop, name: str) -> bool:
     return False
 
 
-def may_be_called(program: Program, module: Module, use: ast.expr) -> bool:
+def may_be_called(program: Program, module: Module, use: ast.AST) -> bool:
     """Whether a read of a wrapper may come to a call of it other than in a function looked at."""
     up = module.parents[use]
+    while isinstance(up, ast.Attribute) and up.attr in MOVES:  # model.train() is the model
+        use = module.parents[up]
+        up = module.parents[use]
     if isinstance(up, ast.Attribute):
         return up.attr == "forward"
     if isinstance(up, ast.Compare | ast.FormattedValue) or getattr(up, "test", None) is use:

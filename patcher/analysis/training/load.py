@@ -27,7 +27,8 @@ ABOUT_TRAINING = (
     r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
     r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|FileWriter|savefig|to_csv|np\.save|makedirs|rmtree"
     r"|wandb\.init|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
-    r"|Loss\(|cross_entropy|async *=|Parameter\(|register_buffer\("  # which a model draws
+    r"|[lL]oss\(|cross_entropy|kl_div\(|async *="
+    r"|Parameter\(|register_buffer\("  # which a model draws
     r"|def forward\("  # which may sum a loss over the batch
     r"|\]\.view\(-1\)"  # of hits that are sliced
     r"|loader\b"  # which it may go over, or hand on
@@ -35,6 +36,7 @@ ABOUT_TRAINING = (
     r"|CUDA_VISIBLE_DEVICES|\bset_device\(|torch\.device\(|['\"]cuda:"  # which card it chooses
     r"|torch\.optim\b|\boptim\."  # what steps the model
     r"|random\.(?:choice|shuffle|sample|permutation|rand)|\brandperm\("  # what is drawn of the data
+    r"|^[ \t]*(?:from|import) torch(?:vision|audio|text)\b[^\n]*\bdatasets\b"  # what it downloads
     # Whose words each rank numbers in an order of its own.
     r"|(?:\bin|\breturn|\w *=) *(?:enumerate\()?(?:list\()?set\("
     r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain"  # where the one that trains comes from

@@ -31,7 +31,8 @@ from .train_loops import TrainLoop, train_loops
 OTHER_FRAMEWORKS = {"paddle", "tensorflow", "mxnet", "jax", "mindspore"}
 COPIED = {"transformers", "pytorch_transformers", "pytorch_pretrained_bert"}
 PARTS_OF_COPIED = {"configuration_utils", "modeling_utils", "file_utils"}  # of transformers
-PARALLEL_CALLS = ("init_process_group", "DistributedDataParallel", "DataParallel")
+MAKES_GROUP = "init_process_group"
+PARALLEL_CALLS = (MAKES_GROUP, "DistributedDataParallel", "DataParallel")
 
 
 class Program(CallGraph):
@@ -394,11 +395,22 @@ class Program(CallGraph):
     def calls_to(self, *names: str) -> list[tuple[Module, ast.Call]]:
         """Calls in all modules whose resolved name ends in one of ``names``.
 
-        A class that only adds attributes to DataParallel is called as DataParallel is.
+        A class that only adds attributes to DataParallel is called as DataParallel is. A process
+        group that a function of another module would make is none where the script calls nothing
+        that leads to it, as where one module serves a script for several cards, too.
         """
         if "DataParallel" in names:
             names = (*names, *plain_subclasses(self))
-        return [(module, call) for module in self.modules for call in module.calls_to(*names)]
+        calls = [(module, call) for module in self.modules for call in module.calls_to(*names)]
+        if MAKES_GROUP not in names:
+            return calls
+        return [
+            (module, call)
+            for module, call in calls
+            if module is self.script
+            or module.last_name(call.func) != MAKES_GROUP
+            or self.is_live(module, call)
+        ]
 
     def calls_of_apex(self, *names: str) -> list[tuple[Module, ast.Call]]:
         """Calls of what apex has under one of these names."""
