@@ -108,10 +108,19 @@ def is_same_object(module: Module, function: Function | None, name: str) -> bool
     return (function if root in own else None) in homes
 
 
+def marks_lone_process(program: Program) -> bool:
+    """Whether ``args.local_rank`` is -1 in a process that no launcher has started."""
+    option = program.options.get("local_rank")
+    if option is None or not isinstance(option.call, ast.Call):
+        return program.has_argument("local_rank")
+    default = keyword(option.call, "default")
+    return default is not None and ast.unparse(default.value) == "-1"
+
+
 def lone_process_test(program: Program, module: Module, node: ast.AST) -> str:
     """The text of a test at ``node`` that holds for a process without a group."""
     args = arguments_name(program, module, node)
-    if args and program.has_argument("local_rank"):
+    if args and marks_lone_process(program):
         return f"{args}.local_rank == -1"
     return "not torch.distributed.is_initialized()"
 
@@ -165,7 +174,7 @@ def card_and_group_test(program: Program, module: Module, node: ast.AST) -> tupl
     ]
     for args in filter(None, names):
         root = args.partition(".")[0]
-        is_known = program.has_argument("local_rank") and is_in_scope(module, node, root)
+        is_known = marks_lone_process(program) and is_in_scope(module, node, root)
         if is_known and (root == args or args.partition(".")[2] in module.attribute_values):
             return f"{args}.local_rank", f"{args}.local_rank != -1"
     return "torch.cuda.current_device()", "torch.distributed.is_initialized()"
