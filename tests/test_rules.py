@@ -1733,6 +1733,26 @@ def test_an_inline_evaluation_stays_whole_where_it_keeps_more(first: str, after:
     assert finding.edits == ()
 
 
+def test_an_evaluation_stays_whole_where_a_second_wrapper_goes_forward() -> None:
+    both = """\
+def evaluate(model, teacher, data):
+    model.eval()
+    scores = []
+    dev = DataLoader(data, sampler=SequentialSampler(data), batch_size=2)
+    for batch in dev:
+        logits = model(batch) - teacher(batch)
+        scores.append(logits)
+    print(sum(scores))
+"""
+    wrapped = "teacher = torch.nn.parallel.DistributedDataParallel(old)"
+    head = INLINE[: INLINE.index("for epoch")]
+    train = "for batch in batches:\n    model(batch).backward()\n"
+    text = f"{both}{head}{{}}\n{train}evaluate(model, teacher, data)\n"
+    assert "shard_of_batches" in fixed("DF505", text.format("teacher = old"))
+    (finding,) = found("DF505", text.format(wrapped))
+    assert finding.edits == ()
+
+
 DEV = "    dev = DataLoader(data, sampler=SequentialSampler(data), batch_size=2)\n"
 LATER = """\
     sampler = SequentialSampler(data)

@@ -7,6 +7,7 @@ import ast
 from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.forward_passes import forwards_twice
 from ..analysis.models.unused_parameters import all_get_gradients
+from ..analysis.ranks.evaluating_ranks import calls_another_wrapper
 from ..analysis.settings.parsed_arguments import parameter_with_arguments
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.loaders import Loader
@@ -265,7 +266,7 @@ def evaluation_share(
         return None
     if any(each.call is not loader.call for each in loader.others):
         return None  # a share of one, and all of another that a test picks
-    if wrapper_moves(program, evaluation):
+    if wrapper_moves(program, evaluation) or calls_another_wrapper(program, evaluation):
         return None  # whose wrapper stays, and ranks forward through it as often
     if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
