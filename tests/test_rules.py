@@ -99,6 +99,11 @@ NOOP = [
         args.local_rank = int(os.environ.get("LOCAL_RANK", -1))
         """),
     ("DF101", "no option of that name", "args = parser.parse_args()"),
+    ("DF101", "none at first, and a library's number later", """
+        args.local_rank = -1
+        torch.distributed.init_process_group('gloo')
+        args.local_rank = cluster.card()
+        """),
     ("DF103", "the place of an answer is no process", """
         torch.distributed.init_process_group('gloo')
         def mrr(answers):
@@ -361,6 +366,23 @@ FIX = [
         +    args.local_rank = int(os.environ['LOCAL_RANK'])
          if args.local_rank == -1:
         """),  # noqa: E501
+    ("DF101", "a class of settings has none", """
+        import os
+        class Settings:
+            def __init__(self):
+                self.local_rank = -1
+        def main(args):
+            if args.local_rank != -1:
+                torch.distributed.init_process_group('gloo')
+        main(Settings())
+        seed = parser.parse_args().seed
+        """, """
+        @@ -3,3 +3,3 @@
+             def __init__(self):
+        -        self.local_rank = -1
+        +        self.local_rank = int(os.environ.get('LOCAL_RANK', -1))
+         def main(args):
+        """),
     ("DF103", "the launcher's local rank instead of a modulo", """
         import os
         import torch
