@@ -222,6 +222,14 @@ UNSHARED = {
         ),
         "line 12 changes gradients before a test",
     ),
+    "clipping before the function that steps": (
+        script(
+            "def go(optimizer):\n    optimizer.param_groups[0]['lr'] = 1\n    optimizer.step()",
+            forward=f"{TWICE}\n        torch.nn.utils.clip_grad_norm_(model.parameters(), 1)",
+            step="if counter % 4 == 0:\n            go(optimizer)",
+        ),
+        "line 14 changes gradients before the function that steps",
+    ),
 }  # fmt: skip
 
 
@@ -503,3 +511,10 @@ def test_a_sum_in_the_forward_pass_of_a_shared_model_is_multiplied(
     (change,) = patch(path).changes
     assert "over_ranks(model)" in change.text
     assert ("sum_of_ranks(loss).backward()" in change.text) is ("sum" in result)
+
+
+def test_a_step_in_a_function_is_one_of_the_training() -> None:
+    go = "def go(optimizer):\n    optimizer.step()"
+    repaired = fixed("DF204", script(go, step="go(optimizer)"))
+    assert "over_ranks(model)(batch)" in repaired
+    assert found("DF204", script("def go(scheduler):\n    scheduler.step()", step="go(sched)")) == []
