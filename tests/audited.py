@@ -1578,6 +1578,29 @@ READ: list[tuple[str, str, str, str]] = [
         "unknown",
     ),
     (
+        "a horizon of as many examples as an option says, by one rank's batch",
+        """
+        import torch
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader, DistributedSampler
+        def main(args, model, data, optimizer):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(model)
+            loader = DataLoader(data, batch_size=args.size, sampler=DistributedSampler(data))
+            total = args.examples / args.size * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    model(batch).sum().backward()
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
         "such a horizon of a rank's part",
         """
         import torch

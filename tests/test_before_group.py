@@ -91,3 +91,15 @@ def test_what_an_imported_module_calls_runs_before_the_group(
         for call in each.calls_to(name)
     ]
     assert runs == [early] * len(runs)
+
+
+def test_the_main_guard_of_an_imported_script_runs_nothing(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    head = HEAD.format(above="from log import make", inside="pass", below="")
+    script.write_text(f"{head}make()\n")
+    guard = "if __name__ == '__main__':\n    make()\n"
+    log = f"def make():\n    return open('log.txt', 'w')\n{guard}"
+    (tmp_path / "log.py").write_text(log)
+    program = read_program(str(script))
+    ((module, call),) = program.calls_to("open")
+    assert not runs_before_group(program, module, call)

@@ -219,3 +219,50 @@ def test_ranks_wrap_whatever_an_option_says(tmp_path: Path) -> None:
     result = patch(path)
     assert "an option has to turn this on" in result.refusal
     assert result.changes == ()
+
+
+ANEW = """\
+import torch
+def train(net, loader):
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in loader:
+        net(batch).mean().backward()
+        optimizer.step()
+def test(net, loader):
+    return [net(batch) for batch in loader]
+def main(loader):
+    {group}
+    net = {wrapper}(torch.nn.Linear(2, 2))
+    train(net, loader)
+    {behind}
+main(torch.utils.data.DataLoader(data))
+"""
+GROUP = "torch.distributed.init_process_group('gloo')"
+AGAIN = """\
+for size in range(3):
+        net = torch.nn.Linear(2, 2)
+        train(net, loader)"""
+WRAPPER = "torch.nn.parallel.DistributedDataParallel"
+
+
+@pytest.mark.parametrize(
+    ("behind", "count"),
+    [
+        (AGAIN, 1),
+        ("net = torch.nn.Linear(2, 2)\n    test(net, loader)", 0),
+        (f"net = torch.nn.Linear(2, 2)\n    net = {WRAPPER}(net)\n    train(net, loader)", 0),
+        ("net = net.to(card)\n    train(net, loader)", 0),
+    ],
+    ids=["trained", "evaluated", "wrapped as well", "the same one"],
+)
+def test_a_model_made_anew_under_a_wrapped_ones_name_is_told(behind: str, count: int) -> None:
+    text = ANEW.format(group=GROUP, wrapper=WRAPPER, behind=behind)
+    told = [each for each in found("DF301", text) if "from here on" in each.because]
+    assert len(told) == count
+
+
+def test_a_model_made_anew_is_averaged_by_hand_beside_data_parallel() -> None:
+    text = ANEW.format(group=GROUP, wrapper="torch.nn.DataParallel", behind=AGAIN)
+    assert "average_gradients(optimizer)\n        optimizer.step()" in fixed("DF301", text)
+    once = ANEW.format(group=GROUP, wrapper="torch.nn.DataParallel", behind="test(net, loader)")
+    assert "average_gradients" not in fixed("DF301", once)

@@ -326,3 +326,28 @@ def test_a_sampler_that_a_conditional_names_and_that_deals_nothing_is_told() -> 
     assert [each.because.partition(";")[0] for each in found("DF401", text)] == [
         "no branch deals by rank"
     ]
+
+
+def test_the_loader_of_another_branch_is_no_share_of_the_evaluation() -> None:
+    text = (
+        HEAD
+        + """\
+def test(loader):
+    model.eval()
+    total = 0
+    for batch in loader:
+        total += model(batch).item()
+    return total
+
+def main(data, several):
+    if several:
+        sampler = torch.utils.data.DistributedSampler(data, shuffle=False)
+        loader = DataLoader(data, batch_size=2, sampler=sampler)
+    else:
+        loader = DataLoader(data, batch_size=2)
+    torch.distributed.init_process_group("gloo")
+    print(test(loader))
+main(data, True)
+"""
+    )
+    assert "sampler = torch.utils.data.SequentialSampler(data)\n" in fixed("DF503", text)

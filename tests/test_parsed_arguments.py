@@ -125,6 +125,33 @@ def test_a_parameter_holds_the_arguments_where_each_call_passes_them(
     assert on_cuda_test(program, (parsed, node)) == cuda
 
 
+COUNTED = """\
+device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+args.n_gpu = torch.cuda.device_count()
+model = torch.nn.DataParallel(torch.nn.Linear(2, 2).to(device))
+for batch in torch.utils.data.DataLoader(data):
+    model(batch).backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("default", "lone"),
+    [
+        ("-1", "args.local_rank == -1"),
+        ("0", "not torch.distributed.is_initialized()"),
+        ("None", "not torch.distributed.is_initialized()"),
+        ("int(os.environ['X'])", "not torch.distributed.is_initialized()"),
+    ],
+)
+def test_a_default_marks_a_lone_process_or_does_not(default: str, lone: str) -> None:
+    parser = PARSER.replace("default=-1", f"default={default}")
+    before = f"{parser}args = parser.parse_args()\n{COUNTED}"
+    program = Program(module(before))
+    (loop,) = program.train_loops
+    assert lone_process_test(program, loop.module, loop.steps) == lone
+    assert ("if args.local_rank != -1:\n" in fixed("DF201", before)) is (default == "-1")
+
+
 def test_a_flag_is_overwritten_in_a_function_that_gets_the_arguments() -> None:
     option = 'parser.add_argument("--max_steps", type=int)'
     text = PASSED_ON.replace("at_train", "options.max_steps = 3")

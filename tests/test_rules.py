@@ -99,6 +99,11 @@ NOOP = [
         args.local_rank = int(os.environ.get("LOCAL_RANK", -1))
         """),
     ("DF101", "no option of that name", "args = parser.parse_args()"),
+    ("DF101", "none at first, and a library's number later", """
+        args.local_rank = -1
+        torch.distributed.init_process_group('gloo')
+        args.local_rank = cluster.card()
+        """),
     ("DF103", "the place of an answer is no process", """
         torch.distributed.init_process_group('gloo')
         def mrr(answers):
@@ -361,6 +366,23 @@ FIX = [
         +    args.local_rank = int(os.environ['LOCAL_RANK'])
          if args.local_rank == -1:
         """),  # noqa: E501
+    ("DF101", "a class of settings has none", """
+        import os
+        class Settings:
+            def __init__(self):
+                self.local_rank = -1
+        def main(args):
+            if args.local_rank != -1:
+                torch.distributed.init_process_group('gloo')
+        main(Settings())
+        seed = parser.parse_args().seed
+        """, """
+        @@ -3,3 +3,3 @@
+             def __init__(self):
+        -        self.local_rank = -1
+        +        self.local_rank = int(os.environ.get('LOCAL_RANK', -1))
+         def main(args):
+        """),
     ("DF103", "the launcher's local rank instead of a modulo", """
         import os
         import torch
@@ -1730,6 +1752,26 @@ for epoch in range(2):
 def test_an_inline_evaluation_stays_whole_where_it_keeps_more(first: str, after: str) -> None:
     assert "shard_of_batches" in fixed("DF505", INLINE.format(first="pass", after="pass"))
     (finding,) = found("DF505", INLINE.format(first=first, after=after))
+    assert finding.edits == ()
+
+
+def test_an_evaluation_stays_whole_where_a_second_wrapper_goes_forward() -> None:
+    both = """\
+def evaluate(model, teacher, data):
+    model.eval()
+    scores = []
+    dev = DataLoader(data, sampler=SequentialSampler(data), batch_size=2)
+    for batch in dev:
+        logits = model(batch) - teacher(batch)
+        scores.append(logits)
+    print(sum(scores))
+"""
+    wrapped = "teacher = torch.nn.parallel.DistributedDataParallel(old)"
+    head = INLINE[: INLINE.index("for epoch")]
+    train = "for batch in batches:\n    model(batch).backward()\n"
+    text = f"{both}{head}{{}}\n{train}evaluate(model, teacher, data)\n"
+    assert "shard_of_batches" in fixed("DF505", text.format("teacher = old"))
+    (finding,) = found("DF505", text.format(wrapped))
     assert finding.edits == ()
 
 

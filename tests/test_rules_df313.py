@@ -36,6 +36,7 @@ def script(keep: str = FILLED, wrapper: str = "parallel.DistributedDataParallel"
         "self.queue[:, :4] = keys.T",
         "self.queue[:, :4].copy_(keys.T)",
         "self.queue.lerp_(keys.mean(), 0.1)",
+        "one = keys.mean(0)\n        self.queue[:, 0] = one",
         f"if self.horovod:\n            keys = all_gather(keys)\n        {FILLED}",
     ],
 )
@@ -45,9 +46,20 @@ def test_what_a_rank_puts_into_a_buffer_is_noted(keep: str) -> None:
     assert not finding.edits
 
 
+KEPT = 'self.register_buffer("queue", torch.randn(8, 64))'
+
+
+def test_so_is_what_it_puts_into_a_tensor_that_a_model_keeps() -> None:
+    text = script("self.queue[0] = keys[0]").replace(KEPT, "self.queue = torch.zeros(8, 64)")
+    (finding,) = found("DF313", text)
+    assert finding.because.endswith("into self.queue")
+    assert found("DF313", text.replace("torch.nn.Module", "Records").replace("forward", "go")) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [
+        script("one = 1\n        self.queue[:, 0] = one"),
         script(f"keys = all_gather(keys)\n        {FILLED}"),
         script("self.queue += 1"),  # the same on all ranks
         script("self.other = keys"),

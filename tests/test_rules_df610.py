@@ -48,6 +48,9 @@ NOOP: list[tuple[str, str]] = [
     ("another folder is made", script(make="os.makedirs(args.out)")),
     ("nobody refuses", script("if os.path.exists(folder):\n        print(folder)")),
     ("what is missing", script(LOOK.replace("if os", "if not os"))),
+    ("a file in the place of the folder", script(LOOK.replace("exists", "isfile"))),
+    ("a folder in the place of the file",
+        script(LOOK.replace("exists", "isdir"), make="open(folder, 'w').write('x')")),
     ("a folder with something in it",
         script(LOOK.replace("(folder):", "(folder) and os.listdir(folder):"))),
     ("a folder with something in it, which the first rank fills behind the wrapper", script(
@@ -98,6 +101,17 @@ def test_what_rank_0_alone_writes_into_an_empty_folder_is_told() -> None:
 log = logging.FileHandler('o/log' if os.environ.get('RANK', '0') == '0' else os.devnull)"""
     (finding,) = found("DF610", script("pass", "pass", early))
     assert finding.because.startswith("'o' gets a file in line 7")
+
+
+@pytest.mark.parametrize("saves", ["pass", "if args.rank == 0:\n        save(folder)"])
+def test_where_rank_0_comes_alone_as_well_it_is_told(saves: str) -> None:
+    function = f"def save{{}}(folder):\n    {LOOK}\n    {MAKE}"
+    (alike,) = found("DF610", script("pass", "save(folder)", function.format("")))
+    assert alike.edits
+    name = "" if saves != "pass" else "_pretrained"
+    text = script(saves, f"save{name}(folder)", function.format(name))
+    (finding,) = found("DF610", text)
+    assert finding.edits == ()
 
 
 def test_what_is_before_the_group_is_told() -> None:

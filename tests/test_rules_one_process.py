@@ -223,6 +223,14 @@ UNSHARED = {
         ),
         "line 12 changes gradients before a test",
     ),
+    "clipping before the function that steps": (
+        script(
+            "def go(optimizer):\n    optimizer.param_groups[0]['lr'] = 1\n    optimizer.step()",
+            forward=f"{TWICE}\n        torch.nn.utils.clip_grad_norm_(model.parameters(), 1)",
+            step="if counter % 4 == 0:\n            go(optimizer)",
+        ),
+        "line 14 changes gradients before the function that steps",
+    ),
 }  # fmt: skip
 
 
@@ -548,3 +556,12 @@ def test_a_group_that_only_an_imported_function_would_make(
     before = [each for each in patch(path).findings_before if each.code == "DF204"]
     assert [because in each.because for each in before] == ([True] if because else [])
     assert all(bool(each.edits) is ("exchanges" not in because) for each in before)
+
+
+def test_a_step_in_a_function_is_one_of_the_training() -> None:
+    go = "def go(optimizer):\n    optimizer.step()"
+    repaired = fixed("DF204", script(go, step="go(optimizer)"))
+    assert "over_ranks(model)(batch)" in repaired
+    assert (
+        found("DF204", script("def go(scheduler):\n    scheduler.step()", step="go(sched)")) == []
+    )

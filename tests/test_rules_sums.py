@@ -236,3 +236,20 @@ def test_a_module_of_another_folder_that_mentions_nothing_else_is_read(tmp_path:
     path.write_text(text.replace("torch.nn.Linear(2, 2)", "Chain()"))
     (change,) = patch(path).changes
     assert "sum_of_ranks(loss).backward()" in change.text
+
+
+UNPACKED = """\
+class Net(torch.nn.Module):
+    def forward(self, x, y):
+        out = self.layer(x)
+        loss = F.cross_entropy(out, y)
+        return loss{more}, out"""
+
+
+@pytest.mark.parametrize("back", ["loss.backward()", "if cards > 1:\n        loss = loss.mean()"])
+@pytest.mark.parametrize("more", ["", " + 0.1 * out.pow(2).sum()"])
+def test_a_loss_that_is_unpacked_and_bound_again_is_the_models(back: str, more: str) -> None:
+    back = back if "backward" in back else f"{back}\n    loss.backward()"
+    text = script("loss, out = model(x, y)", UNPACKED.format(more=more), back)
+    told = [each.because for each in found("DF312", text.replace("torch.nn.Linear(2, 2)", "Net()"))]
+    assert told == (["loss is a sum and a mean, added"] if more else [])

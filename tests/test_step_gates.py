@@ -126,3 +126,35 @@ def test_steps_that_wait_where_a_setting_says_so_alone_are_only_reported() -> No
 def test_losses_are_weighed_only_where_torch_makes_the_batches(options: str, shared: bool) -> None:
     text = CLIPPED.format(clip="pass", inside="pass", behind="pass")
     assert ("loss_share" in fixed("DF703", text.replace("batch_size=4", options))) is shared
+
+
+def test_a_gate_whose_names_are_read_behind_it_is_told() -> None:
+    text = patched("if global_step % 10 == 0:\n        seen = global_step")
+    assert "    if global_step % 10 == 0 and last_micro_step:\n" in text
+    text = patched("print(seen)\n    if global_step % 10 == 0:\n        seen = global_step")
+    assert "    if global_step % 10 == 0:\n" in text
+    assert [finding.edits for finding in found("DF703", text)] == [()]
+
+
+ROUNDS = """\
+import torch
+loader = torch.utils.data.DataLoader(data, batch_size=4)
+for i, batch in enumerate(loader):
+    loss = model(batch)
+    if i % n == 0:
+        optimizer.zero_grad()
+        loss.backward()
+        if n == 1:
+            optimizer.step()
+    elif i % n == n - 1:
+        loss.backward()
+        optimizer.step()
+    else:
+        loss.backward()
+"""
+
+
+def test_a_test_that_begins_a_round_of_micro_batches_is_told() -> None:
+    (finding,) = found("DF703", ROUNDS)
+    assert finding.because == "line 12 steps under another test"
+    assert finding.edits == ()

@@ -10,9 +10,9 @@ How it is judged  The horizon is taken apart into factors and divisors, through 
                   of a loader that deals by rank is a rank's own number; `len(data) // batch` is
                   that of all ranks. So are intervals, in `if step % every == 0`.
 When unknown      Something in the training loop happens every so many steps, and that number is
-                  made of all examples and one rank's batch; or the horizon is made of the length of
-                  something that may be the training data. A horizon of other parts, such as an
-                  option, is the user's own.
+                  made of all examples and one rank's batch; or the horizon is a number by one
+                  rank's batch, and may be that of all examples: the length of something, or an
+                  option. A horizon of other parts is the user's own.
 Source            transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
 
@@ -156,7 +156,8 @@ def maybe_of_all(
     loader = loop.loader
     if loader is None or not loader.distributed_samplers or loader.batch_size is None:
         return
-    counted = sorted(part for part in parts.factors if part.startswith("len("))
+    lengths = sorted(part for part in parts.factors if part.startswith("len("))
+    counted = lengths or sorted(part for part in parts.factors if "epoch" not in part)
     size = quantity(program, loader.module, loader.batch_size, loop)
     by_batch = size.factors and size.factors <= parts.divisors and size != one("1")
     if counted and by_batch and WORLD not in parts:

@@ -86,7 +86,9 @@ def ranked_loops(program: Program) -> Iterator[TrainLoop]:
 def takes_steps(loop: TrainLoop) -> bool:
     """Whether an optimizer steps in the loop: a loop that only attacks inputs takes none."""
     around: ast.AST = loop.epochs or loop.steps
-    return loop.goes_back_elsewhere or any(is_step(call) for call in everywhere(around, ast.Call))
+    if loop.goes_back_elsewhere or loop.steps_in_function:
+        return True
+    return any(is_step(call) for call in everywhere(around, ast.Call))
 
 
 def ranks_at(program: Program, module: Module, node: ast.AST) -> frozenset[Role]:

@@ -26,7 +26,7 @@ from ..analysis.training.train_loops import (
 )
 from ..editing.edits import Define, Edit, Import, Insert
 from ..source.module import Module
-from ..source.tree import everywhere, mentions
+from ..source.tree import Function, everywhere, mentions
 from .chosen_cards import NotShareableError
 
 ALIKE = "same_weights"  # of helper_code.py
@@ -140,7 +140,31 @@ def behind_backward(program: Program, module: Module, call: ast.Call) -> ast.stm
         for each in above:
             if changes_gradients(program, module, each):
                 raise NotShareableError(f"line {each.lineno} changes gradients before a test")
+    if not goes_back and isinstance(around := module.parents[place], Function):
+        refuse_changes_in_callers(program, around, set())
     return first
+
+
+def refuse_changes_in_callers(
+    program: Program, function: Function | None, seen: set[Function]
+) -> None:
+    """Raise where gradients are changed above a call of the function that steps."""
+    if function is None or function in seen:
+        return
+    seen.add(function)
+    for module, call in program.callers(function):
+        place: ast.AST = module.statement(call)
+        while isinstance(place, ast.stmt):
+            above, goes_back = since_backward(program, module, place)
+            for each in above:
+                if changes_gradients(program, module, each):
+                    because = f"line {each.lineno} changes gradients before the function that steps"
+                    raise NotShareableError(because)
+            place = module.parents[place]
+            if goes_back or not isinstance(place, ast.If | ast.With | ast.Try):
+                break
+        if not goes_back and isinstance(place, Function):
+            refuse_changes_in_callers(program, place, seen)
 
 
 def since_backward(program: Program, module: Module, stmt: ast.stmt) -> tuple[list[ast.stmt], bool]:

@@ -19,6 +19,7 @@ from ..analysis.models.teachers import only_teaches
 from ..analysis.models.trained_models import (
     all_names,
     last_part,
+    made_anew,
     models_handed_over,
     trained_models,
     trained_without,
@@ -174,6 +175,11 @@ def why_no_ddp(
         is_trained = last_part(wrap.target) in map(last_part, trained)
         return f"{alone} is trained, and nothing wraps it", f"wrap {alone} " + (
             "as well" if is_trained else f"instead of {wrap.target}"
+        )
+    if anew := made_anew(program, module, wrap.stmt, wrap.target):
+        return (
+            f"line {anew.lineno} makes another {wrap.target}, which is trained in no wrapper",
+            f"wrap {wrap.target} there as well",
         )
     if whole := model_with_more_parts(program, module, wrap.call):
         return (

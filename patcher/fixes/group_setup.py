@@ -19,6 +19,7 @@ from .process_group import (
     READ_RANK,
     SET_UP,
     SET_UP_FROM_ENVIRONMENT,
+    marks_lone_process,
     one_hour,
     use_cuda_test,
 )
@@ -58,6 +59,8 @@ def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
     """Edits behind the choice of the device, if the arguments are parsed in the same block."""
     if len(program.parse_sites) != 1:
         return ()
+    if "local_rank" in program.options and not marks_lone_process(program):
+        return ()  # a lone process would make a group
     module, parse, args = program.parse_sites[0]
     if module is not program.script:
         return ()

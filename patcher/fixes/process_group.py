@@ -7,6 +7,7 @@ import ast
 from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.forward_passes import forwards_twice
 from ..analysis.models.unused_parameters import all_get_gradients
+from ..analysis.ranks.evaluating_ranks import calls_another_wrapper
 from ..analysis.settings.parsed_arguments import parameter_with_arguments
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.loaders import Loader
@@ -108,10 +109,19 @@ def is_same_object(module: Module, function: Function | None, name: str) -> bool
     return (function if root in own else None) in homes
 
 
+def marks_lone_process(program: Program) -> bool:
+    """Whether ``args.local_rank`` is -1 in a process that no launcher has started."""
+    option = program.options.get("local_rank")
+    if option is None or not isinstance(option.call, ast.Call):
+        return program.has_argument("local_rank")
+    default = keyword(option.call, "default")
+    return default is not None and ast.unparse(default.value) == "-1"
+
+
 def lone_process_test(program: Program, module: Module, node: ast.AST) -> str:
     """The text of a test at ``node`` that holds for a process without a group."""
     args = arguments_name(program, module, node)
-    if args and program.has_argument("local_rank"):
+    if args and marks_lone_process(program):
         return f"{args}.local_rank == -1"
     return "not torch.distributed.is_initialized()"
 
@@ -165,7 +175,7 @@ def card_and_group_test(program: Program, module: Module, node: ast.AST) -> tupl
     ]
     for args in filter(None, names):
         root = args.partition(".")[0]
-        is_known = program.has_argument("local_rank") and is_in_scope(module, node, root)
+        is_known = marks_lone_process(program) and is_in_scope(module, node, root)
         if is_known and (root == args or args.partition(".")[2] in module.attribute_values):
             return f"{args}.local_rank", f"{args}.local_rank != -1"
     return "torch.cuda.current_device()", "torch.distributed.is_initialized()"
@@ -256,12 +266,14 @@ def evaluation_share(
         return None
     if any(each.call is not loader.call for each in loader.others):
         return None  # a share of one, and all of another that a test picks
-    if wrapper_moves(program, evaluation):
+    if wrapper_moves(program, evaluation) or calls_another_wrapper(program, evaluation):
         return None  # whose wrapper stays, and ranks forward through it as often
     if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
     users = [e for e in program.evaluations if e.loader.shares_with(loader)]
-    if users[0] is not evaluation or not all(e.accumulators and forwards_itself(e) for e in users):
+    if not users or users[0] is not evaluation:
+        return None  # another of its loop comes first, or another branch's loader is first there
+    if not all(e.accumulators and forwards_itself(e) for e in users):
         return None
     if any(e.module is not evaluation.module for e in users):
         return None

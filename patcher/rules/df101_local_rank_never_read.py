@@ -6,7 +6,8 @@ At run time  Every process takes itself for the only one: N independent training
              card write the same files, the last writer wins. The old launcher's newer spelling,
              --local-rank=0, is rejected by argparse.
 Example      parser.add_argument("--local_rank", type=int, default=-1); args = parser.parse_args()
-Fix          Take the rank from the environment right after parsing; accept both spellings.
+Fix          Take the rank from the environment right after parsing, or where a class of settings
+             has -1 for it; accept both spellings.
 Fix safety   Safe: without a launcher the variables are absent and nothing changes. It wakes code
              that never ran, so it is applied together with the other fixes or not at all.
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
@@ -61,6 +62,12 @@ def findings(program: Program) -> Iterator[Finding]:
         return  # by mp.spawn's index, by horovod: no option, and no default
     if is_set_in_spawned(program):
         return  # whatever the option says
+    if option is None and (constants := set_to_none(program)):
+        for module, assign in constants:
+            because = f"{module.text(assign)}, and nothing else sets it"
+            value = "int(os.environ.get('LOCAL_RANK', -1))"
+            yield Finding(module, assign, because, (Rewrite(assign.value, value), Import("os")))
+        return
     for module, stmt, args in program.parse_sites:
         if option is not None or program.has_argument("local_rank"):
             yield Finding(
@@ -104,6 +111,20 @@ def is_made_here(program: Program) -> bool:
         for module in program.modules
         for node in module.attributes("local_rank")
     )
+
+
+def set_to_none(program: Program) -> list[tuple[Module, ast.Assign]]:
+    """``self.local_rank = -1`` in a class of settings, where that is all that sets it."""
+    found: list[tuple[Module, ast.Assign]] = []
+    for module in program.modules:
+        for node in module.attributes("local_rank"):
+            stmt = module.statement(node)
+            if isinstance(node.ctx, ast.Load) or not program.is_live(module, stmt):
+                continue
+            if not isinstance(stmt, ast.Assign) or module.text(stmt.value) != "-1":
+                return []
+            found.append((module, stmt))
+    return found if program.calls_to("init_process_group") else []
 
 
 def is_set_in_spawned(program: Program) -> bool:

@@ -25,6 +25,7 @@ from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.trained_models import (
     left_bare,
     lone_tensors,
+    made_anew,
     trained_beside_wrapped,
 )
 from ..analysis.models.wrapping import averages_otherwise, is_wrapped, loops_that_step, takes_steps
@@ -219,6 +220,13 @@ def left_out(program: Program) -> Iterator[Finding]:
             f" make it a parameter of the model, or average {tensor.id}.grad before each step"
         )
         yield Finding(where, tensor, because)
+    for where, wrap in program.calls_to("DistributedDataParallel"):
+        stmt = where.statement(wrap)
+        for target in stmt.targets if isinstance(stmt, ast.Assign) else ():
+            name = where.text(target)
+            if anew := made_anew(program, where, stmt, name):
+                because = f"{name} is another model from here on, which is trained in no wrapper"
+                yield Finding(where, anew, because)
     model = left_bare(program)
     if not model:
         return

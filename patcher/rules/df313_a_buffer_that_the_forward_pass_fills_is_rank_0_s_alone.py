@@ -1,11 +1,12 @@
 """A buffer that the forward pass fills is rank 0's alone.
 
-What         A module puts what it computes of a batch into a buffer of its own: a queue of keys, a
-             memory of centres, a moving average.
+What         A module puts what it computes of a batch into a buffer of its own, or into a tensor
+             that it keeps: a queue of keys, a memory of centres, a moving average.
 At run time  Each rank fills its copy from its part of the batch, and before the next forward pass
              DistributedDataParallel puts rank 0's in the place of all: what the others put in is
-             lost; a module that is not wrapped keeps what its own rank put in. One process at the
-             global batch has N times as much in it. Nothing crashes.
+             lost; a tensor that is no buffer, or a module that is not wrapped, keeps what its own
+             rank put in. One process at the global batch has N times as much in it. Nothing
+             crashes.
 Example      self.queue = torch.cat([self.queue[:, n:], keys.T], dim=1)   # self.queue is a buffer
 Fix          None: gather what goes in from all ranks before (torch.distributed.all_gather), as MoCo
              does; how large a queue is to be is for you to say.
@@ -16,6 +17,7 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.name_flow import flows
 from ..analysis.training.frameworks import COLLECTIVES
 from ..analysis.training.program import Program, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
@@ -24,6 +26,7 @@ from ..source.tree import Function, argument_values, everywhere, parameters, wit
 
 CODE, SEVERITY, SAFETY = "DF313", Severity.NOTE, Safety.REPORT
 
+TENSORS = {f"torch.{name}" for name in ("zeros", "ones", "empty", "full", "rand", "randn")}
 FILLS = ("copy_", "add_", "lerp_", "index_copy_", "index_add_", "scatter_", "scatter_add_")
 
 
@@ -31,10 +34,8 @@ def findings(program: Program) -> Iterator[Finding]:
     if not trains_on_several_devices(program):
         return
     for module in program.modules:
-        if not module.calls_to("register_buffer"):
-            continue
         for owner in module.nodes(ast.ClassDef):
-            buffers = buffers_of(owner)
+            buffers = buffers_of(module, owner)
             for method in owner.body if buffers else ():
                 if not isinstance(method, Function) or method.name == "__init__":
                     continue
@@ -47,9 +48,19 @@ def findings(program: Program) -> Iterator[Finding]:
                     yield Finding(module, place, because)
 
 
-def buffers_of(owner: ast.ClassDef) -> set[str]:
-    """The names that a class registers as buffers of its own."""
-    return {
+def buffers_of(module: Module, owner: ast.ClassDef) -> set[str]:
+    """The names of the buffers that a class registers, and of the tensors that it begins with."""
+    is_model = any(isinstance(each, Function) and each.name == "forward" for each in owner.body)
+    kept = {
+        target.attr
+        for method in owner.body
+        if is_model and isinstance(method, Function) and method.name == "__init__"
+        for stmt in within(method.body, ast.Assign)
+        if isinstance(stmt.value, ast.Call) and module.dotted(stmt.value.func) in TENSORS
+        for target in stmt.targets
+        if isinstance(target, ast.Attribute) and module.text(target.value) == "self"
+    }
+    return kept | {
         value.value
         for call in everywhere(owner, ast.Call)
         if isinstance(call.func, ast.Attribute) and call.func.attr == "register_buffer"
@@ -60,7 +71,7 @@ def buffers_of(owner: ast.ClassDef) -> set[str]:
 
 def fills(module: Module, method: Function, buffers: set[str]) -> Iterator[tuple[ast.stmt, str]]:
     """Statements that make a buffer of what the method is passed, and its name."""
-    passed = set(parameters(method)) - {"self"}
+    passed = made_of(method, set(parameters(method)) - {"self"})
     pairs: list[tuple[ast.stmt, list[ast.expr], ast.expr]]
     pairs = [(stmt, stmt.targets, stmt.value) for stmt in within(method.body, ast.Assign)]
     pairs += [(each, [each.target], each.value) for each in within(method.body, ast.AugAssign)]
@@ -74,6 +85,23 @@ def fills(module: Module, method: Function, buffers: set[str]) -> Iterator[tuple
             name = buffer_name(call.func.value)
             if name in buffers and any(reads_any(each, passed) for each in argument_values(call)):
                 yield module.statement(call), f"self.{name}"
+
+
+def made_of(method: Function, names: set[str]) -> set[str]:
+    """The names, and those of a method that are bound to something of them."""
+    known = set(names)
+    while True:
+        more = {
+            target.id
+            for targets, value in flows(method.body)
+            if reads_any(value, known)
+            for target in targets
+            for target in everywhere(target, ast.Name)
+            if isinstance(target.ctx, ast.Store)
+        }
+        if more <= known:
+            return known
+        known |= more
 
 
 def filled_by_functions(

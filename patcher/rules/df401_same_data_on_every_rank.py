@@ -246,7 +246,7 @@ def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Findi
         because = "no branch deals by rank" if loader.samplers else "it has no sampler"
         severity = None
         word = keyword(loader.call, "batch_sampler")
-        if not loader.samplers and word is not None:
+        if not loader.samplers and word is not None and loader.module.text(word.value) != "None":
             deals = deals_by_rank(program, loader.module, word.value)
             if deals:
                 return

@@ -8,7 +8,7 @@ At run time  The first rank makes the folder; another, some milliseconds later, 
 Example      if os.path.exists(folder): raise FileExistsError(folder)
              os.makedirs(folder)
 Fix          A barrier in between: all ranks have looked before one makes it. Only reported where
-             that is before the process group, or under an elif.
+             that is before the process group, under an elif, or where rank 0 may come alone.
 Fix safety   Safe: a lone process meets no barrier.
 Source       torch.distributed.barrier
 """
@@ -19,10 +19,11 @@ from collections.abc import Iterator
 from ..analysis.effects.path_text import text_of_path
 from ..analysis.effects.written_paths import names_rank
 from ..analysis.ranks.before_group import runs_before_group
-from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.ranks.rank_reach import RANKS, is_doubtful, roles_reaching
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.written_by_one import runs_for_some_alone, runs_in_save_pretrained
 from ..source.module import Module
 from ..source.tree import argument, everywhere, is_elif, is_inside, precedes, same_code, within
 
@@ -47,22 +48,32 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     for module in program.modules:
         for stmt in module.nodes(ast.If):
-            path = refused_path(module, stmt)
-            if path is None or not program.is_live(module, stmt):
+            asks = refusing_call(module, stmt)
+            path = None if asks is None else asked_path(module, asks)
+            if asks is None or path is None or not program.is_live(module, stmt):
                 continue
             if names_rank(program, module, path):
                 continue
-            made = made_below(program, module, stmt, path)
+            made = made_below(program, module, stmt, path, kinds_of(module, asks))
             if made is None or not roles_reaching(program, module, stmt) >= RANKS:
                 continue
             how = "gets a file" if asks_for_more(module, stmt) else "is made"
             because = f"{module.text(path)} {how} in line {made.lineno}, by a rank that is ahead"
             if not runs_before_group(program, module, stmt):
-                edits = all_look(module, stmt, made)
+                edits = all_look(module, stmt, made) if all_come(program, module, stmt) else ()
                 yield Finding(module, stmt, because, edits)
             elif runs_before_group(program, module, made):
                 because += ": do both behind init_process_group"
                 yield Finding(module, stmt, because)
+
+
+def all_come(program: Program, module: Module, stmt: ast.If) -> bool:
+    """Whether known calls lead all ranks to a test, and none leads rank 0 there alone."""
+    return not (
+        is_doubtful(program, module, stmt)
+        or runs_for_some_alone(program, module, stmt)
+        or runs_in_save_pretrained(program, module, stmt)
+    )
 
 
 def all_look(module: Module, stmt: ast.If, made: ast.Call) -> tuple[Edit, ...]:
@@ -84,8 +95,8 @@ def ends(module: Module, stmt: ast.stmt) -> bool:
     )
 
 
-def refused_path(module: Module, stmt: ast.If) -> ast.expr | None:
-    """The path of ``if os.path.exists(path): raise``, with whatever else is asked beside it."""
+def refusing_call(module: Module, stmt: ast.If) -> ast.Call | None:
+    """The call of ``if os.path.exists(path): raise``, with whatever else is asked beside it."""
     parts = (
         stmt.test.values
         if isinstance(stmt.test, ast.BoolOp) and isinstance(stmt.test.op, ast.And)
@@ -98,10 +109,23 @@ def refused_path(module: Module, stmt: ast.If) -> ast.expr | None:
         return None  # exists(path) and not isfile(path): what is made is a file
     for part in parts:
         if isinstance(part, ast.Call) and module.last_name(part.func) in ASKS:
-            if module.dotted(part.func).startswith("os.path."):
-                return argument(part, 0, "path")
-            return part.func.value if isinstance(part.func, ast.Attribute) else None
+            return part
     return None
+
+
+def asked_path(module: Module, asks: ast.Call) -> ast.expr | None:
+    """The path that a call asks for: its argument, or the object that it is a method of."""
+    if module.dotted(asks.func).startswith("os.path."):
+        return argument(asks, 0, "path")
+    return asks.func.value if isinstance(asks.func, ast.Attribute) else None
+
+
+def kinds_of(module: Module, asks: ast.Call) -> tuple[str, ...]:
+    """The calls that make what a call asks for: ``isfile`` is false of a folder."""
+    name = module.last_name(asks.func)
+    if name in ("isfile", "is_file"):
+        return tuple(each for each in MAKES if each not in FOLDERS)
+    return FOLDERS if name in ("isdir", "is_dir") else MAKES
 
 
 def asks_for_more(module: Module, stmt: ast.If) -> bool:
@@ -114,7 +138,9 @@ def asks_for_kind(module: Module, test: ast.expr) -> bool:
     return any(module.last_name(call.func) in ASKS[1:] for call in everywhere(test, ast.Call))
 
 
-def made_below(program: Program, module: Module, stmt: ast.If, path: ast.expr) -> ast.Call | None:
+def made_below(
+    program: Program, module: Module, stmt: ast.If, path: ast.expr, kinds: tuple[str, ...]
+) -> ast.Call | None:
     """The first call behind a test that makes what it asked for, with no barrier in between.
 
     Where the folder may be there as long as it is empty, it is the first that writes into it. Of
@@ -122,7 +148,7 @@ def made_below(program: Program, module: Module, stmt: ast.If, path: ast.expr) -
     """
     text = text_of_path(program, module, path)
     is_full = asks_for_more(module, stmt)
-    makes = MAKES if ends(module, stmt.body[-1]) else FOLDERS
+    makes = [each for each in kinds if each in FOLDERS or ends(module, stmt.body[-1])]
     for call in within(module.scope_statements(stmt), ast.Call):
         if not precedes(stmt, call) and not any(is_inside(call, each) for each in stmt.orelse):
             continue

@@ -10,7 +10,8 @@ Example      if (nb_tr_steps + 1) % args.gradient_accumulation_steps == 0: optim
 Fix          The last micro-batch of an epoch steps too; clip once, before the step; weigh each
              micro-batch by its share of the examples; synchronise on the last one only. Only
              where the loop goes through a known loader, or takes the next batch of its cycle.
-             Only reported for data that only iterate, whose number of batches is not known.
+             Only reported for data that only iterate, whose number of batches is not known, and
+             where several tests step.
 Fix safety   Safe: with accumulation 1 every step stays the same, bit for bit.
 Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the same attribute
 """
@@ -24,7 +25,7 @@ from ..analysis.models.wrapping import SHARED
 from ..analysis.ranks.dealing import is_iterable_dataset
 from ..analysis.training.accumulated_losses import counts_on, loss_divisions
 from ..analysis.training.program import Program
-from ..analysis.training.train_loops import TrainLoop, calls_around
+from ..analysis.training.train_loops import TrainLoop, calls_around, is_optimizer_step
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import BATCH_SAMPLER
@@ -35,6 +36,7 @@ from ..source.tree import (
     bound_names,
     everywhere,
     is_inside,
+    is_within,
     keyword,
     names_within,
     parameters,
@@ -63,6 +65,10 @@ def findings(program: Program) -> Iterator[Finding]:
             because = f"line {other.lineno} asks first whether steps wait for several micro-batches"
             yield Finding(loop.module, test, because)
             continue
+        if elsewhere := steps_elsewhere(loop, test):
+            because = f"line {elsewhere.lineno} steps under another test"
+            yield Finding(loop.module, test, because)
+            continue
         edits: tuple[Edit, ...] = ()
         compare = remainder_test(loop, test)
         if compare is not None:
@@ -80,6 +86,17 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from synchronization(program, loop)
             if not has_batches_of_its_own(loop):
                 yield from equal_shares(loop)
+
+
+def steps_elsewhere(loop: TrainLoop, test: ast.If) -> ast.Call | None:
+    """A step beside the accumulation test, which may then begin a round of micro-batches.
+
+    ``if i % n == 0: optimizer.zero_grad() … elif i % n == n - 1: optimizer.step()``.
+    """
+    block = test.orelse if loop.steps_in_else else test.body
+    calls = within(loop.steps.body, ast.Call)
+    steps = [call for call in calls if is_optimizer_step(loop.module, call)]
+    return next((call for call in steps if not is_within(call, block)), None)
 
 
 def asks_for_accumulation(loop: TrainLoop, test: ast.If) -> ast.If | None:
@@ -235,7 +252,10 @@ def gates(loop: TrainLoop) -> Iterator[Finding]:
             continue  # repeated_tests() puts the name there
         test = loop.module.conjunct(gate)
         because = f"{test} holds for all micro-batches of a step"
-        yield Finding(loop.module, gate, because, (Rewrite(gate, f"{test} and {LAST}"),))
+        edits: tuple[Edit, ...] = (Rewrite(gate, f"{test} and {LAST}"),)
+        if loop.step_test and is_read_besides(loop, loop.module.statement(gate), loop.step_test):
+            edits, because = (), f"{because}, and other lines read what it binds"
+        yield Finding(loop.module, gate, because, edits)
 
 
 def early_clipping(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator[Finding]:
@@ -247,7 +267,7 @@ def early_clipping(loop: TrainLoop, test: ast.If, guard: str = LAST) -> Iterator
 
 
 def is_read_besides(loop: TrainLoop, clip: ast.stmt, test: ast.If) -> bool:
-    """Whether what a clip binds, and nothing above it, is read on other micro-batches as well."""
+    """Whether what a statement binds, and none above it, is read on other micro-batches as well."""
     module = loop.module
     names = bound_names(clip)
     above = [*module.ancestors(clip)]

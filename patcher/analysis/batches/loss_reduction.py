@@ -26,7 +26,7 @@ from ..models.model_results import forward_of, unpacked_result
 from ..settings.flag_roles import options_in
 from ..training.program import Program
 
-MAX_DEPTH = 16
+MAX_DEPTH = 24
 MAX_MAKERS = 4  # names through which a loss is followed
 LOSS = re.compile(r"loss|nll|criterion|cost|elbo", re.IGNORECASE)
 FUNCTIONS_OF_LOSS = frozenset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ...source.module import Module
-from ...source.tree import Function
+from ...source.tree import Function, is_inside
 from ..language.objects import attribute_values, class_of, method_of
 from ..training.possible_values import Place, values_of
 from ..training.program import Program
@@ -52,7 +52,11 @@ def unpacked_result(module: Module, name: ast.Name) -> tuple[ast.expr, int] | No
     """In ``loss, logits = model(batch)`` the call and the place of ``loss``."""
     function = module.function(name)
     stores = module.stores.get((function, name.id), ())
-    above = [each for each in stores if each.lineno <= name.lineno]
+    above = [
+        each
+        for each in stores
+        if each.lineno <= name.lineno and not is_inside(name, module.statement(each))
+    ]
     holder = module.parents[above[-1]] if above else None
     if not isinstance(holder, ast.Tuple) or not isinstance(module.parents[holder], ast.Assign):
         return None

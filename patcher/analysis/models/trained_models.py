@@ -6,12 +6,14 @@ import ast
 import re
 from collections.abc import Callable, Collection, Iterator
 
+from ...source.branches import exclusive
 from ...source.module import Module
 from ...source.tree import (
     Function,
     argument,
     argument_values,
     everywhere,
+    mentions,
     parameters,
     precedes,
     within,
@@ -24,6 +26,7 @@ from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .wrapped_parts import is_model
 from .wrapper_attributes import is_gradless
+from .wrapping import functions_leading_to, loops_that_step
 
 LOSS = re.compile("loss|criteri", re.IGNORECASE)
 
@@ -122,6 +125,46 @@ def trained_beside_wrapped(program: Program) -> str:
             if alone:
                 return alone[0]
     return ""
+
+
+def made_anew(program: Program, module: Module, wrap: ast.stmt, name: str) -> ast.stmt | None:
+    """Where a wrapped model's name gets another model behind the wrapper, which is then trained.
+
+    ``net = DDP(net); train(net)``, and below it ``net = Net(); train(net)``.
+    """
+    leading = {
+        each for loop in loops_that_step(program) for each in functions_leading_to(program, loop)
+    }
+    function = module.function(wrap)
+    stmts = [module.statement(store) for store in module.stores.get((function, name), ())]
+    for stmt in stmts:
+        value = stmt.value if isinstance(stmt, ast.Assign) else None
+        if not isinstance(value, ast.Call) or mentions(value, name) or not precedes(wrap, stmt):
+            continue
+        for call in within(module.scope_statements(stmt), ast.Call):
+            if (
+                precedes(stmt, call)
+                and any(module.text(each) == name for each in argument_values(call))
+                and any(callee in leading for _, callee in program.callees(module, call))
+                and not exclusive(stmt, call)
+                and not exclusive(wrap, stmt)
+                and not any(
+                    precedes(stmt, other) and precedes(other, call) and wraps(module, other, name)
+                    for other in stmts
+                )
+            ):
+                return stmt
+    return None
+
+
+def wraps(module: Module, stmt: ast.stmt, name: str) -> bool:
+    """``net = DistributedDataParallel(net)``."""
+    value = stmt.value if isinstance(stmt, ast.Assign) else None
+    return (
+        isinstance(value, ast.Call)
+        and module.last_name(value.func) in ("DataParallel", "DistributedDataParallel")
+        and mentions(value, name)
+    )
 
 
 def left_bare(program: Program) -> str:

@@ -92,9 +92,9 @@ def wraps_for_good(program: Program, *wrappers: str) -> bool:
 
 def takes_steps(loop: TrainLoop) -> bool:
     """Whether a loop changes weights: an attack on a model only asks for gradients."""
-    return loop.goes_back_elsewhere or any(
-        is_step(call) for call in within(loop.steps.body, ast.Call)
-    )
+    if loop.goes_back_elsewhere or loop.steps_in_function:
+        return True
+    return any(is_step(call) for call in within(loop.steps.body, ast.Call))
 
 
 def loops_that_step(program: Program) -> list[TrainLoop]:

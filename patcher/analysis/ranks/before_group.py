@@ -34,7 +34,8 @@ def code_before_group(program: Program) -> tuple[dict[Place, list[ast.Call]], se
         }
         early_functions |= reachable_functions(program, names)
     for module in modules_before_group(program):
-        names = {module.last_name(call.func) for call in calls_at_import(module)}
+        calls = [each for each in calls_at_import(module) if program.is_called(module, each)]
+        names = {module.last_name(call.func) for call in calls}
         early_functions |= reachable_functions(program, names)
     return group_calls, early_functions
 

@@ -6,7 +6,7 @@ import ast
 
 from ...editing.helpers import helper_names
 from ...source.module import Module
-from ...source.tree import everywhere, mentions, precedes, within
+from ...source.tree import bound_names, everywhere, mentions, parameters, precedes, within
 from ..language.call_graph import reachable_functions
 from ..language.passed_arguments import argument_for_parameter
 from ..training.evaluations import Evaluation
@@ -111,18 +111,45 @@ def may_be_bare(program: Program, module: Module, entry: ast.AST, evaluation: Ev
     passed = argument_for_parameter(evaluation.module, function, entry, evaluation.model)
     if passed is None:
         return False
-    wrapped = {
+    wrapped = wrapped_names(program)
+    values = [passed, *module.alternatives(passed, passed)]
+    values += [part for value in values if isinstance(value, ast.IfExp) for part in parts(value)]
+    return any(
+        isinstance(value, ast.Attribute) and module.text(value) not in wrapped for value in values
+    )
+
+
+def wrapped_names(program: Program) -> set[str]:
+    """What wrapped models are bound to: ``model``, ``self.net``."""
+    return {
         where.text(target)
         for where, call in program.calls_to("DistributedDataParallel", "DataParallel")
         for stmt in [where.statement(call)]
         if isinstance(stmt, ast.Assign)
         for target in stmt.targets
     }
-    values = [passed, *module.alternatives(passed, passed)]
-    values += [part for value in values if isinstance(value, ast.IfExp) for part in parts(value)]
-    return any(
-        isinstance(value, ast.Attribute) and module.text(value) not in wrapped for value in values
-    )
+
+
+def calls_another_wrapper(program: Program, evaluation: Evaluation) -> bool:
+    """Whether an evaluation goes forward through a second model that may be in a wrapper."""
+    module, function = evaluation.module, evaluation.function
+    wrapped = wrapped_names(program)
+    own = bound_names(module.scope_statements(evaluation.loop))
+    for call in within(evaluation.loop.body, ast.Call):
+        name = module.text(call.func)
+        if name == evaluation.model or not isinstance(call.func, ast.Name | ast.Attribute):
+            continue
+        if function is None or name not in parameters(function):
+            if name in wrapped:
+                return True
+        elif name not in own and any(
+            where.text(passed) in wrapped
+            for where, entry in program.entries(evaluation)
+            if isinstance(entry, ast.Call)
+            and (passed := argument_for_parameter(module, function, entry, name)) is not None
+        ):
+            return True
+    return False
 
 
 def gets_the_module(program: Program, evaluation: Evaluation) -> bool:

@@ -52,6 +52,7 @@ class TrainLoop:
     step_start: int = 0  # the first micro-batch's number
     steps_in_else: bool = False  # the accumulation test holds for all but the last micro-batch
     beside: tuple[Loader, ...] = ()  # of which each step takes a batch as well, by next()
+    steps_in_function: bool = False  # a function that it calls steps the optimizer
 
     @property
     def scope(self) -> list[ast.stmt]:
@@ -337,6 +338,11 @@ def _train_loop(
         start,
         in_else,
         tuple(drawn_beside(module, loop, loader, drawn, backwards)),
+        any(
+            is_optimizer_step(where, call)
+            for where, function in graph.functions_below(module, *loop.body)
+            for call in within(function.body, ast.Call)
+        ),
     )
 
 
