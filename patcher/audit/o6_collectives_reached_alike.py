@@ -23,7 +23,7 @@ from ..analysis.effects.effects import Kind, Reached, direct_effects, effects_of
 from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.certain_reach import may_never_hold
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
-from ..analysis.ranks.rank_divergence import leaves_training, rank_dependent_exits
+from ..analysis.ranks.rank_divergence import clock_exits, leaves_training, rank_dependent_exits
 from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
@@ -296,6 +296,11 @@ def exits(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
                 exit_.test,
                 f"each rank {does} by its own {names}; the others wait in their next step",
             )
+    for where, _, test in clock_exits(program, loop, agreeing_functions(program)):
+        because = (
+            "each rank leaves the training by its own clock; the others wait in their next step"
+        )
+        yield violated(where, test, because)
 
 
 def agreeing_functions(program: Program) -> set[str]:
