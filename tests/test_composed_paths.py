@@ -154,6 +154,14 @@ NAMED = """
 import os, time, torch
 from datetime import datetime
 
+class Names:
+    def all(self):
+        now = datetime.now()
+        self.stamp = now.strftime("%H%M%S")
+        stamp = self.stamp
+        paths = ["runs", f"runs/{{stamp}}"]
+        return paths
+
 def main(args, model):
     torch.distributed.init_process_group("gloo")
     folder = {folder}
@@ -177,6 +185,8 @@ LOAD = 'model.load_state_dict(torch.load(os.path.join(folder, "best.pt"), map_lo
         ("time.strftime('%H%M%S')", LOAD, True),
         ("f'runs/{datetime.now():%H%M%S}'", LOAD, True),
         ("os.path.join('runs', str(int(time.time())))", "again(model, folder)", True),
+        ("Names().all()[1]", LOAD, True),
+        ("Names().all()[0]", LOAD, False),
         ("args.folder", LOAD, False),
         ("agreed(args)", LOAD, False),
         ("time.strftime('%H%M%S')", f"if torch.distributed.get_rank() == 0: {LOAD}", False),

@@ -105,10 +105,10 @@ def named_by_the_clock(
     """A file of this run, which ranks look for under the names that they have each given it."""
     if path is None or not program.is_live(module, load):
         return
-    clock = clock_in(program, module, path)
-    if clock is not None and roles_reaching(program, module, load) >= RANKS:
+    found = clock_in(program, module, path)
+    if found is not None and roles_reaching(program, module, load) >= RANKS:
         because = (
-            f"{module.text(clock)} is in its name, which is another one a second later:"
+            f"{found[0].text(found[1])} is in its name, which is another one a second later:"
             " rank 0 alone has written it; take the name from rank 0 (broadcast_object_list)"
         )
         yield Finding(module, load, because)
