@@ -36,6 +36,18 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "the class that a method has by its name",
+        """
+        class Net:
+            def main(self):
+                return __class__.__name__
+        def main():
+            print(Net().main())  # here
+        """,
+        "O1",
+        "holds",
+    ),
+    (
         "a name that another function binds",
         """
         def read():
