@@ -1184,6 +1184,72 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "half of an epoch of all examples, rounded",
+        """
+        import torch
+        def main(Net, data, batch_size, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(data, batch_size=batch_size,
+                sampler=torch.utils.data.DistributedSampler(data))
+            batches = len(data) / batch_size
+            for epoch in range(epochs):
+                loader.sampler.set_epoch(epoch)
+                for step, batch in enumerate(loader):
+                    if step % int(0.5 * batches) == 0: print(step)  # here
+                    model(batch).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
+        "a step's number by the epochs of all examples",
+        """
+        import torch
+        def main(Net, data, batch_size, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(data, batch_size=batch_size,
+                sampler=torch.utils.data.DistributedSampler(data))
+            batches = len(data) // batch_size
+            for epoch in range(epochs):
+                loader.sampler.set_epoch(epoch)
+                for step, batch in enumerate(loader):
+                    print(batches * epoch + step)  # here
+                    model(batch).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
+        "a step's number by the epochs of a rank",
+        """
+        import torch
+        def main(Net, data, batch_size, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(data, batch_size=batch_size,
+                sampler=torch.utils.data.DistributedSampler(data))
+            batches = len(loader)
+            for epoch in range(epochs):
+                loader.sampler.set_epoch(epoch)
+                for step, batch in enumerate(loader):
+                    print(batches * epoch + step)  # here
+                    model(batch).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "holds",
+    ),
+    (
         "batches of a rank that end before the loader begins anew",
         """
         import torch
