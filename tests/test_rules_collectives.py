@@ -634,3 +634,33 @@ def main(args, data, model):
     assert "if on_any_rank(time.monotonic() - start > args.seconds):" in fixed("DF506", text)
     assert found("DF506", text.replace("            if time", "        if time")
         .replace("                return", "            return")) == []  # fmt: skip
+
+
+STOPPER = """
+class Stopper:
+    def __init__(self):
+        self.best, self.stops = None, False
+    def {method}(self, loss):
+        self.stops = self.best is not None and loss > self.best
+        self.best = loss
+
+stopper = {made}
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "told", "made", "is_own"),
+    [
+        ("__call__", "stopper(total)", "Stopper()", True),
+        ("step", "stopper.step(total)", "Stopper()", True),
+        ("step", "stopper.step(epoch)", "Stopper()", False),
+        ("step", "stopper.step(total)", "library.Stopper()", False),
+    ],
+)
+def test_an_object_that_is_told_a_ranks_loss_stops_that_rank(
+    method: str, told: str, made: str, is_own: bool
+) -> None:
+    text = STOPPER.format(method=method, made=made) + loop(
+        epoch=f"{told}\n        if stopper.stops: break"
+    )
+    assert ("if on_any_rank(stopper.stops): break" in fixed("DF506", text)) is is_own

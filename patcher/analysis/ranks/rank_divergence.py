@@ -22,6 +22,7 @@ from ...source.tree import (
     precedes,
     within,
 )
+from ..language.objects import class_of
 from ..training.loaders import loader_of
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, calls_around, is_optimizer_step
@@ -340,6 +341,20 @@ class _DivergenceWalk:
             if name and (gate or depends):
                 tainted.add(name)
                 self.tainted_by.setdefault(name, set()).add(stmt)
+        elif depends and (name := self.object_told(call)):
+            tainted.add(name)
+            self.tainted_by.setdefault(name, set()).add(stmt)
+
+    def object_told(self, call: ast.Call) -> str:
+        """The object of a class of the program that a call tells something; or empty.
+
+        ``early_stopping(loss, model)``, and ``self.stopper.step(loss)``.
+        """
+        owner = call.func
+        if isinstance(owner, ast.Attribute) and variable_name(owner.value) not in ("", "self"):
+            owner = owner.value
+        known = class_of(self.program, self.module, owner)
+        return variable_name(owner) if known is not None else ""
 
     def depends_on(self, node: ast.AST, tainted: set[str]) -> bool:
         """Whether the value of an expression depends on tainted names."""
