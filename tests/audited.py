@@ -36,6 +36,18 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "the class that a method has by its name",
+        """
+        class Net:
+            def main(self):
+                return __class__.__name__
+        def main():
+            print(Net().main())  # here
+        """,
+        "O1",
+        "holds",
+    ),
+    (
         "a name that another function binds",
         """
         def read():
@@ -1293,6 +1305,72 @@ READ: list[tuple[str, str, str, str]] = [
                 optimizer.zero_grad()
                 if step % every == 0:  # here
                     evaluate(model)
+        """,
+        "O5",
+        "holds",
+    ),
+    (
+        "half of an epoch of all examples, rounded",
+        """
+        import torch
+        def main(Net, data, batch_size, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(data, batch_size=batch_size,
+                sampler=torch.utils.data.DistributedSampler(data))
+            batches = len(data) / batch_size
+            for epoch in range(epochs):
+                loader.sampler.set_epoch(epoch)
+                for step, batch in enumerate(loader):
+                    if step % int(0.5 * batches) == 0: print(step)  # here
+                    model(batch).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
+        "a step's number by the epochs of all examples",
+        """
+        import torch
+        def main(Net, data, batch_size, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(data, batch_size=batch_size,
+                sampler=torch.utils.data.DistributedSampler(data))
+            batches = len(data) // batch_size
+            for epoch in range(epochs):
+                loader.sampler.set_epoch(epoch)
+                for step, batch in enumerate(loader):
+                    print(batches * epoch + step)  # here
+                    model(batch).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
+        "a step's number by the epochs of a rank",
+        """
+        import torch
+        def main(Net, data, batch_size, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(data, batch_size=batch_size,
+                sampler=torch.utils.data.DistributedSampler(data))
+            batches = len(loader)
+            for epoch in range(epochs):
+                loader.sampler.set_epoch(epoch)
+                for step, batch in enumerate(loader):
+                    print(batches * epoch + step)  # here
+                    model(batch).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
         """,
         "O5",
         "holds",

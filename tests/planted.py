@@ -624,6 +624,16 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
         "ddp",
         (
             (
+                "                global_step += 1\n",
+                "                global_step += 1\n                import time\n                if time.time() > args.end:\n                    return\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
                 "    model.train()\n    scores",
                 "    model.train()\n    if not is_main_process():\n        return 0\n    scores",
             ),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.findings import Severity
 
 SCRIPT = """
 import os, pickle, torch
@@ -91,8 +92,10 @@ def test_what_an_object_keeps_by_a_method_of_its_own_is_waited_for() -> None:
     assert found("DF604", after) == []
 
 
-def test_which_of_two_files_a_method_keeps_is_not_guessed() -> None:
-    assert found("DF604", EARLY_STOPPING.format(else_=" + '/worse'")) == []
+def test_which_of_two_files_a_method_keeps_is_told_as_a_doubt() -> None:
+    (finding,) = found("DF604", EARLY_STOPPING.format(else_=" + '/worse'"))
+    assert finding.severity is Severity.DEGRADED
+    assert "if it is the one that line" in finding.because
 
 
 KEEPS_PATH = """
@@ -133,22 +136,31 @@ main(args, model)
         ("self.path", "3", '"other.pt"', False),
         ("self.path", "3, path=args.out", "args.out", True),
         ("self.path", '3, os.path.join(args.out, "a.pt")', 'args.out + "/a.pt"', True),
-        ("self.path", "3, path=args.out", '"checkpoint.pt"', False),
+        ("self.path", "3, path=args.out", '"checkpoint.pt"', None),
         ('self.folder + "/best.pt"', "3, folder=args.out", 'args.out + "/best.pt"', True),
-        ("self.path + self.kind", "3", '"checkpoint.pt"', False),
+        ("self.path + self.kind", "3", '"checkpoint.pt"', None),
     ],
 )
 def test_the_path_that_an_object_keeps_is_that_of_the_call_that_made_it(
-    saved: str, made: str, loaded: str, is_early: bool
+    saved: str, made: str, loaded: str, is_early: bool | None
 ) -> None:
     text = KEEPS_PATH.format(saved=saved, made=made, loaded=loaded)
     told = [each for each in found("DF604", text) if "still be writing" in each.because]
-    assert bool(told) is is_early
+    doubts = [each.severity is Severity.DEGRADED for each in told]
+    assert doubts == ([] if is_early is False else [is_early is None])
 
 
 NAMED = """
 import os, time, torch
 from datetime import datetime
+
+class Names:
+    def all(self):
+        now = datetime.now()
+        self.stamp = now.strftime("%H%M%S")
+        stamp = self.stamp
+        paths = ["runs", f"runs/{{stamp}}"]
+        return paths
 
 def main(args, model):
     torch.distributed.init_process_group("gloo")
@@ -173,6 +185,8 @@ LOAD = 'model.load_state_dict(torch.load(os.path.join(folder, "best.pt"), map_lo
         ("time.strftime('%H%M%S')", LOAD, True),
         ("f'runs/{datetime.now():%H%M%S}'", LOAD, True),
         ("os.path.join('runs', str(int(time.time())))", "again(model, folder)", True),
+        ("Names().all()[1]", LOAD, True),
+        ("Names().all()[0]", LOAD, False),
         ("args.folder", LOAD, False),
         ("agreed(args)", LOAD, False),
         ("time.strftime('%H%M%S')", f"if torch.distributed.get_rank() == 0: {LOAD}", False),

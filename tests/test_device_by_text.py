@@ -25,6 +25,9 @@ model = torch.nn.parallel.DistributedDataParallel(net, device_ids=[args.local_ra
         ("if torch.cuda.is_available():\n    args.device = 'cuda'\nelse:\n    args.device = 'cpu'",
          ASKED),
         ("name = f'cuda:{args.local_rank}'\nargs.device = name", ASKED),
+        ("args.device = 'cuda:{}'.format(args.local_rank)", ASKED),
+        ("args.device = 'cuda:' + str(args.local_rank)", ASKED),
+        ("args.device = device_of(args)", ASKED),
         ("args.device = torch.device('cuda')", "args.device.type == 'cuda'"),
     ],
 )  # fmt: skip

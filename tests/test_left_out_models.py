@@ -266,3 +266,54 @@ def test_a_model_made_anew_is_averaged_by_hand_beside_data_parallel() -> None:
     assert "average_gradients(optimizer)\n        optimizer.step()" in fixed("DF301", text)
     once = ANEW.format(group=GROUP, wrapper="torch.nn.DataParallel", behind="test(net, loader)")
     assert "average_gradients" not in fixed("DF301", once)
+
+
+BUILDERS = """\
+import argparse
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+class Experiment:
+    def __init__(self, args):
+        self.args = args
+        self.model = self.build()
+    def build(self):
+        raise NotImplementedError
+class One(Experiment):
+    def build(self):
+        model = torch.nn.Linear(4, 3)
+        if self.args.parallel:
+            model = torch.nn.DataParallel(model)
+        return model
+    def train(self, loader):
+        optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        for epoch in range(2):
+            for (x,) in loader:
+                optimizer.zero_grad()
+                self.model(x).mean().backward()
+                optimizer.step()
+class Two(Experiment):
+    pass
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parallel", action="store_true")
+    parser.add_argument("--kind", default="one")
+    args = parser.parse_args()
+    if args.kind == "two":
+        kind = Two
+    else:
+        kind = One
+    data = TensorDataset(torch.randn(32, 4))
+    experiment = kind(args)
+    experiment.train(DataLoader(data, batch_size=4, shuffle=True))
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_model_that_a_class_builds_for_its_base_is_wrapped_without_an_option(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(BUILDERS)
+    (change,) = patch(path).changes
+    assert "        if torch.distributed.is_initialized():\n            model =" in change.text

@@ -44,6 +44,12 @@ def test_a_sampler_among_options_deals(options: str) -> None:
     assert "DataLoader(data, **options)" in new
 
 
+def test_a_number_tells_whether_a_loader_shuffles() -> None:
+    text = script(OPTIONS[0]).replace("**options", "batch_size=8, shuffle={}")
+    assert "DistributedSampler(data))" in fixed("DF401", text.replace("{}", "1", 1))
+    assert "DistributedSampler(data, shuffle=False))" in fixed("DF401", text.replace("{}", "0"))
+
+
 def test_no_second_sampler_is_given_beside_options_that_may_have_one() -> None:
     (finding,) = found("DF401", script("options = read()\nprint(options['sampler'])"))
     assert finding.edits == ()

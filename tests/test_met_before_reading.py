@@ -170,3 +170,70 @@ def test_what_one_branch_reads_is_not_what_the_other_has_written() -> None:
     again = again.replace("        found", "          found").replace("    else", "      else")
     again = again.replace("        torch.save", "          torch.save")
     assert len(found("DF604", again)) == 1
+
+
+LATEST = """
+import os
+import torch
+import torch.distributed as dist
+{maker}
+def save_on_main(obj, path):
+    if dist.get_rank() == 0:
+        torch.save(obj, path)
+
+def evaluate(model, folder, number):
+    path = os.path.join(folder, {read})
+    model.load_state_dict(torch.load(path, map_location="cpu"))
+
+def main(model, folder):
+    dist.init_process_group("gloo")
+    for number in range(3):
+        step(model)
+        {save}
+    {meet}
+    evaluate(model, folder, number)
+main(model, "out")
+"""
+NUMBERED = {
+    "maker": "",
+    "save": "save_on_main(model, os.path.join(folder, 'epoch_%s.pt' % number))",
+    "read": "'epoch_%s.pt' % number",
+    "meet": "pass",
+}
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({}, 1),
+        ({"meet": "dist.barrier()"}, 0),
+        ({"save": "save_on_main(model, folder + '/last.bin')"}, 0),
+        ({"save": "save_on_main(model, f'{folder}/epoch_{number}.pt')"}, 1),
+        ({"read": "'pretrained.pt'"}, 0),
+    ],
+)
+def test_a_checkpoint_that_may_be_the_one_just_saved_is_waited_for(
+    parts: dict[str, str], told: int
+) -> None:
+    text = LATEST.format(**{**NUMBERED, **parts})
+    assert len(found("DF604", text)) == told
+    if told:
+        assert "# rank 0 may still be writing\n    evaluate(" in fixed("DF604", text)
+
+
+def test_an_object_of_a_part_of_what_a_function_returns_saves() -> None:
+    maker = """
+class Stopping:
+    def __init__(self, path):
+        self.path = path
+    def __call__(self, model):
+        save_on_main(model, self.path)
+
+def make(folder):
+    return Stopping(folder + "/best.pt"), 3
+"""
+    save = "keep(model)"
+    text = LATEST.format(**{**NUMBERED, "maker": maker, "save": save, "read": "'best.pt'"})
+    text = text.replace("    for number", "    keep, _ = make(folder)\n    for number")
+    assert len(found("DF604", text)) == 1
+    assert found("DF604", text.replace("        keep(model)", "        pass")) == []

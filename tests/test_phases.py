@@ -159,3 +159,37 @@ def test_the_loader_that_a_trainer_of_a_table_gets_is_dealt_and_learns_the_epoch
     assert "train = DataLoader(train_set, shuffle=not torch" in dealt
     told = fixed("DF402", dealt)
     assert "for epoch in range(3):\n        if isinstance(train.sampler" in told
+
+
+CHOSEN = """
+import torch
+from torch.utils.data import DataLoader
+
+def one_epoch(train, test_set, train_set):
+    if train:
+        loader = DataLoader(train_set, shuffle=True)
+    else:
+        loader = DataLoader(test_set, shuffle=True)
+    for batch in loader:
+        loss = model(batch).mean()
+        if {test}:
+            loss.backward()
+            optimizer.step()
+
+def main():
+    torch.distributed.init_process_group("gloo")
+    for epoch in range(3):
+        one_epoch(True, test_set, train_set)
+        one_epoch(False, test_set, train_set)
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "dealt"),
+    [("train", ["train_set"]), ("train and loss > 0", ["train_set", "test_set"])],
+)
+def test_a_loader_of_the_branch_that_never_steps_is_not_dealt(test: str, dealt: list[str]) -> None:
+    text = fixed("DF401", CHOSEN.format(test=test))
+    for data in ("train_set", "test_set"):
+        assert (f"DistributedSampler({data})" in text) is (data in dealt)

@@ -1306,6 +1306,13 @@ FIX = [
         -os.mkdir(folder)
         +os.makedirs(folder, exist_ok=True)
         """),
+    ("DF602", "one that is made by a name of its own", "from os import mkdir\nmkdir(folder)", """
+        @@ -1,2 +1,3 @@
+         from os import mkdir
+        -mkdir(folder)
+        +import os
+        +os.makedirs(folder, exist_ok=True)
+        """),
     ("DF602", "a path's too", "from pathlib import Path\np = Path(f)\np.mkdir(parents=True)", """
         @@ -2,2 +2,2 @@
          p = Path(f)

@@ -240,3 +240,38 @@ def test_the_only_visible_card_is_left_out_on_ranks() -> None:
     new = text.replace(VISIBLE, f"if 'LOCAL_RANK' not in os.environ:\n    {VISIBLE}")
     assert fixed("DF206", text) == new
     assert found("DF206", new) == []
+
+
+PASSED = (
+    "import argparse\n"
+    + GROUP
+    + """\
+def begin(place):
+    for each in [place]:
+        device = torch.device(each)
+    return device
+parser = argparse.ArgumentParser()
+parser.add_argument('--gpu', type={kind}, default={default})
+args = parser.parse_args()
+device = {made}
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("kind", "default", "made", "told"),
+    [
+        ("int", 0, "begin(args.gpu)", True),
+        ("int", 0, "other(args.gpu)", False),
+        ("int", 0, "print(args.gpu)", False),
+        ("str", "'x'", "begin(args.gpu)", False),
+    ],
+)
+def test_an_option_that_a_function_makes_a_device_of_is_the_launchers(
+    kind: str, default: object, made: str, told: bool
+) -> None:
+    text = PASSED.format(kind=kind, default=default, made=made)
+    line = "    args.gpu = int(os.environ['LOCAL_RANK'])\n"
+    after = fixed("DF206", text)
+    assert (line in after) is told
+    assert fixed("DF206", after) == after

@@ -160,6 +160,17 @@ def mean(x):
     ("a step by gradients, which are averaged", loop(
         behind="norm = clip(model.parameters())\n"
         "            if math.isfinite(norm):\n                optimizer.step()")),
+    ("a clock that rank 0 reads for all", "import time\n" + loop(
+        early="start = time.time()",
+        epoch="late = torch.tensor(time.time() - start > 9)\n"
+        "        torch.distributed.broadcast(late, 0)\n        if late: break")),
+    ("a clock that nothing but a message hangs on", "import time\n" + loop(
+        early="start = time.time()",
+        epoch="if time.time() - start > 9:\n            print('slow')\n"
+        "            start = time.time()")),
+    ("a search inside the loop that takes its time", "import time\n" + loop(
+        early="start = time.time()",
+        inside="for number in losses:\n                if time.time() - start > 9: break")),
     ("two pairs of barriers in one function", """
         import torch
         def main(args):
@@ -205,6 +216,20 @@ def test_all_ranks_step_where_each_may(test: str, after: str, steps_alone: bool)
 
 
 FIX = [
+    ("ranks stop together when time is up", "import time\n" + loop(
+        early="start = time.time()",
+        epoch="spent = time.time() - start\n        if spent > args.seconds: break"), """
+        @@ -5,2 +5,11 @@
+         from torch.utils.data.distributed import DistributedSampler
+        +
+        +
+        +def on_any_rank(test): ...
+
+        @@ -23,2 +32,2 @@
+                 spent = time.time() - start
+        -        if spent > args.seconds: break
+        +        if on_any_rank(spent > args.seconds): break
+        """),
     ("ranks stop by the mean of their losses", stopping(), """
         @@ -4,2 +4,11 @@
          from torch.utils.data.distributed import DistributedSampler
@@ -394,6 +419,9 @@ def score(data):
         total += model(batch)
     return total
 """),
+    ("an exit by the clock for which an option has to be given", "import time\n" + loop(
+        early="start = time.time()",
+        epoch="if args.limit:\n            if time.time() - start > args.limit: break")),
     ("an exit of rank 0 whose test its own block changes", loop(behind="""
             if args.rank == 0 and global_step == args.max_steps:
                 global_step = save(model)
@@ -603,3 +631,51 @@ def test_a_closure_of_rank_0_sends_what_the_others_wait_for_around_it() -> None:
     for other in ("dist.broadcast(model, src=0)", "pass"):
         found_there = found("DF506", CLOSURE.format(other=other))
         assert "only rank 0 can reach it" in [each.because for each in found_there]
+
+
+def test_who_calls_the_training_asks_its_clock_too() -> None:
+    caller = """
+def main(args, data, model):
+    start = time.monotonic()
+    try:
+        for part in data:
+            train(args, part, model)
+            if time.monotonic() - start > args.seconds:
+                return
+    except KeyboardInterrupt:
+        print("stopped")
+"""
+    text = "import time\n" + loop() + caller
+    assert "if on_any_rank(time.monotonic() - start > args.seconds):" in fixed("DF506", text)
+    assert found("DF506", text.replace("            if time", "        if time")
+        .replace("                return", "            return")) == []  # fmt: skip
+
+
+STOPPER = """
+class Stopper:
+    def __init__(self):
+        self.best, self.stops = None, False
+    def {method}(self, loss):
+        self.stops = self.best is not None and loss > self.best
+        self.best = loss
+
+stopper = {made}
+"""
+
+
+@pytest.mark.parametrize(
+    ("method", "told", "made", "is_own"),
+    [
+        ("__call__", "stopper(total)", "Stopper()", True),
+        ("step", "stopper.step(total)", "Stopper()", True),
+        ("step", "stopper.step(epoch)", "Stopper()", False),
+        ("step", "stopper.step(total)", "library.Stopper()", False),
+    ],
+)
+def test_an_object_that_is_told_a_ranks_loss_stops_that_rank(
+    method: str, told: str, made: str, is_own: bool
+) -> None:
+    text = STOPPER.format(method=method, made=made) + loop(
+        epoch=f"{told}\n        if stopper.stops: break"
+    )
+    assert ("if on_any_rank(stopper.stops): break" in fixed("DF506", text)) is is_own

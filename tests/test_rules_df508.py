@@ -38,6 +38,9 @@ def script(**parts: str) -> str:
 NOOP: list[tuple[str, str]] = [
     ("one process", script(group="")),
     ("in order", script(options="shuffle=False")),
+    ("in order by an attribute of the object's own", script(options="shuffle=self.shuffle")),
+    ("settled already", script(
+        options="shuffle=config['shuffle'] and not torch.distributed.is_initialized()")),
     ("in order by a sampler", script(options="sampler=SequentialSampler(data)")),
     ("a generator that may be seeded alike", script(options="shuffle=True, generator=g")),
     ("rank 0 evaluates alone", script(gate="if torch.distributed.get_rank() == 0:")),
@@ -53,6 +56,16 @@ FIX: list[tuple[str, str, str]] = [
         "shuffled batches",
         script(options="shuffle=True, drop_last=True"),
         script(options="shuffle=not torch.distributed.is_initialized(), drop_last=True"),
+    ),
+    (
+        "shuffled by a number",
+        script(options="shuffle=1"),
+        script(options="shuffle=not torch.distributed.is_initialized()"),
+    ),
+    (
+        "shuffled where the settings say so",
+        script(options="shuffle=config['shuffle']"),
+        script(options="shuffle=config['shuffle'] and not torch.distributed.is_initialized()"),
     ),
     (
         "a sampler that draws",
@@ -82,3 +95,18 @@ def test_found_and_repaired(before: str, after: str) -> None:
     assert found("DF508", before)
     assert fixed("DF508", before) == textwrap.dedent(after).lstrip("\n")
     assert found("DF508", after) == []
+
+
+@pytest.mark.parametrize(
+    ("default", "alone"),
+    [(-1, "args.local_rank == -1"), (0, "not torch.distributed.is_initialized()")],
+)
+def test_a_lone_process_keeps_its_order_whatever_its_rank_is_by_default(
+    default: int, alone: str
+) -> None:
+    parse = (
+        "import argparse\nparser = argparse.ArgumentParser()\n"
+        f"parser.add_argument('--local_rank', type=int, default={default})\n"
+        "args = parser.parse_args()\n"
+    )
+    assert f"shuffle={alone}" in fixed("DF508", parse + script())

@@ -362,6 +362,10 @@ def test_a_picture_of_a_list_is_one(added: str, told: int) -> None:
 def test_a_removal_that_may_fail_is_left_alone() -> None:
     tries = 'try:\n            os.remove("old.pt")\n        except OSError:\n            pass'
     assert found("DF607", script(tries)) == []
+    assert found("DF607", script(tries.replace("OSError", "(shutil.Error, OSError)"))) == []
+    assert len(found("DF607", script(tries.replace("OSError", "KeyboardInterrupt")))) == 1
+    late = 'try:\n            pass\n        finally:\n            os.remove("old.pt")'
+    assert len(found("DF607", script(late))) == 1
 
 
 @pytest.mark.parametrize(

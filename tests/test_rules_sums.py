@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cases import changes, fixed, found
 from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.findings import Severity
 
 SCRIPT = """\
 import torch
@@ -50,6 +51,15 @@ SUMS = {
     "of a class that goes to a card": script(
         "loss = loss_of(model(x), y)", 'loss_of = torch.nn.BCELoss(reduction="sum").cuda()'
     ),
+    "of a loss of the script's own that is told to sum": script(
+        "loss = loss_of(model(x), y)",
+        "class Norm:\n    def __init__(self, size_average=True):\n"
+        "        self.mean = size_average\n"
+        "    def __call__(self, a, b):\n        norms = torch.norm(a - b, dim=1)\n"
+        "        return norms.mean() if self.mean else norms.sum()\n"
+        "loss_of = Norm(size_average=False)",
+    ),
+    "of a function that is told to sum": script("loss = loss_of(model(x), y, reduction='sum')"),
     "of means over the classes": script("loss = (-y * model(x)).mean(dim=1).sum()"),
     "that is weighted": script("loss = (args.weight * model(x) / 2).sum()"),
     "as it was asked for of old": script("loss = F.mse_loss(model(x), y, size_average=False)"),
@@ -118,6 +128,21 @@ def test_a_sum_and_a_mean_are_told_and_left() -> None:
     assert not finding.edits
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        f"{SUM}\n    loss += penalty(model)",
+        f"{SUM}\n    loss = penalty(model) + loss + extra",
+        "loss = losses[0](model(x), y, reduction='sum') + penalty(model)",
+    ],
+)
+def test_a_sum_that_nobody_knows_what_is_added_to_is_told_in_a_note(loss: str) -> None:
+    (finding,) = found("DF312", script(loss))
+    assert finding.severity is Severity.NOTE
+    assert "a sum and more, added" in finding.because
+    assert not finding.edits
+
+
 SILENT = {
     "a mean": script("loss = F.mse_loss(model(x), y)"),
     "a mean of a class that goes to a card": script(
@@ -142,7 +167,6 @@ SILENT = {
         "loss = of(model(x), y)",
         "def of(a, b):\n    one = (a - b).sum()\n    one /= len(a)\n    return one",
     ),
-    "a sum that nobody knows what is added to": script(f"{SUM}\n    loss += penalty(model)"),
     "losses that are added": script("loss = sum(model(x, y).values())"),
     "losses of a table": script("parts = model(x)\n    loss = sum(parts[k] for k in parts)"),
     "means that are added": script("loss = sum([each.mean() for each in model(x)])"),
@@ -169,6 +193,9 @@ SILENT = {
     "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
     "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),
+    "a function that is told to average": script(
+        "loss = loss_of(model(x), y, reduction='mean') + penalty(model)"
+    ),
     "a reduction of an option": script("loss = F.mse_loss(model(x), y, reduction=args.reduction)"),
     "a mean over ranks of the author's own": script(
         SUM, "def average_gradients(model): ...", "loss.backward(); average_gradients(model)"

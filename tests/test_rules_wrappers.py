@@ -326,6 +326,29 @@ def test_a_load_that_takes_the_wrappers_keys_wants_them(taken: str) -> None:
     assert found("DF305", text.replace(taken, "state[k] = v"))
 
 
+def test_a_function_that_the_state_goes_through_takes_the_prefix_off() -> None:
+    loaded = LOADED.replace("torch.load(path)", "bare(torch.load(path))") + (
+        "def bare(state):\n    return {key.removeprefix('module.'): state[key] for key in state}\n"
+    )
+    text = training("torch.save(model.state_dict(), path)") + loaded
+    assert found("DF305", text) == []
+    assert found("DF305", text.replace("'module.'", "'x.'"))
+
+
+@pytest.mark.parametrize(
+    ("taken", "is_saved"),
+    [
+        ("mean = copy.deepcopy(model.state_dict())", False),
+        ("new = model.state_dict()\n    for key in mean:\n        mean[key] += new[key]", False),
+        ("teacher.load_state_dict(model.state_dict())", False),
+        ("new = model.state_dict()\n    torch.save({'model': new}, path)", True),
+        ("kept = dict(model=model.state_dict())", True),
+    ],
+)
+def test_averages_keep_the_keys_of_the_state_that_they_follow(taken: str, is_saved: bool) -> None:
+    assert bool(found("DF305", training(taken) + LOADED)) is is_saved
+
+
 def test_a_load_into_the_wrapper_that_may_take_off_its_prefix_still_tells_of_it() -> None:
     resume = """state = torch.load(path)
     if not args.distributed:

@@ -81,6 +81,7 @@ def own_names(module: Module, function: Function | None) -> set[str]:
 def invisible_names(module: Module) -> Iterator[ast.Name]:
     """Reads of names that no scope around them binds, though another function may."""
     everyone = module.module_names | set(dir(builtins)) | MODULE_NAMES
+    everyone |= {"__class__"}  # of a method, which has it from its class
     everyone |= {name for _, name in module.stores if (None, name) in module.stores}
     everyone |= {name for each in module.nodes(ast.Global) for name in each.names}
     for name in module.nodes(ast.Name):

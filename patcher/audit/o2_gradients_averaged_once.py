@@ -21,7 +21,7 @@ from ..analysis.models.trained_models import left_bare, lone_tensors
 from ..analysis.models.wrapped_elsewhere import stays_in_another_class
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import REDUCTIONS, averages_otherwise, reduces_gradients
-from ..analysis.ranks.certain_reach import surely_on_every_rank
+from ..analysis.ranks.certain_reach import is_barred, surely_on_every_rank
 from ..analysis.ranks.rank_reach import RANKS, Role
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
@@ -140,9 +140,32 @@ def behind_an_option(
         and not any(function and function.name in helper_names() for function in helpers)
         and surely_on_every_rank(program, loop.module, loop.steps)
         and not any(surely_on_every_rank(program, *wrap) for wrap in near)
+        and all(is_behind_tests(program, *wrap) for wrap in near)
     ):
         because = "an option has to turn this on, and without it each rank trains a model alone"
         yield violated(*near[0], because)
+
+
+def is_behind_tests(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether each way to a place passes a test; not where it is unknown who calls its function.
+
+    ``self.build()`` in the constructor of a base class, which has another ``build``.
+    """
+    seen: set[ast.AST] = set()
+    pending = [(module, node)]
+    while pending:
+        where, place = pending.pop()
+        function = where.function(place)
+        if is_barred(program, where, place, with_options=False) or function in seen:
+            continue
+        if function is None:
+            return False
+        seen.add(function)
+        callers = [*program.callers(function), *program.possible_callers(function)]
+        if not callers:
+            return False
+        pending += callers
+    return True
 
 
 def reduces_by_hand(program: Program, loop: TrainLoop) -> bool:

@@ -32,6 +32,7 @@ from ..source.tree import (
     Function,
     argument,
     everywhere,
+    is_true,
     is_within,
     keyword,
     mentions,
@@ -270,7 +271,7 @@ def shuffles(module: Module, node: ast.expr) -> bool:
             return True
         if module.last_name(call.func) == "DistributedSampler":
             word = argument(call, 3, "shuffle")
-            return word is None or (isinstance(word, ast.Constant) and word.value is True)
+            return word is None or is_true(word)
     return False
 
 

@@ -77,14 +77,11 @@ def intervals(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
     module = loop.module
     for block in everywhere(loop.steps, ast.If):
         for node in everywhere(block.test, ast.BinOp):
-            if not isinstance(node.op, ast.Mod) or not isinstance(node.right, ast.Name):
+            if not isinstance(node.op, ast.Mod) or isinstance(node.right, ast.Constant):
                 continue
-            parts = quantity(program, module, node.right, loop)
-            counts_examples = any(not part.isdigit() for part in parts.factors)
-            by_batch = any("batch" in part for part in parts.divisors)
-            if counts_examples and by_batch and LOADER not in parts and WORLD not in parts:
+            if is_of_all_examples(quantity(program, module, node.right, loop)):
+                text = module.text(node.right)
                 if any(module.dotted(call.func) == "iter" for call in within(block.body, ast.Call)):
-                    text = module.text(node.right)
                     yield violated(
                         module,
                         node,
@@ -95,9 +92,35 @@ def intervals(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
                 yield unknown(
                     module,
                     node,
-                    f"`{module.text(node.right)}` is made of all examples and the batch of one"
+                    f"`{text}` is made of all examples and the batch of one"
                     " rank: with more ranks what hangs on it happens less often in an epoch",
                 )
+    yield from numbers_of_steps(program, loop)
+
+
+def numbers_of_steps(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """``len(data) // batch_size * epoch + step``, which jumps at the end of a rank's epoch."""
+    module = loop.module
+    for node in everywhere(loop.steps, ast.BinOp):
+        sides = (node.left, node.right) if isinstance(node.op, ast.Add) else ()
+        names = [side.id for side in sides if isinstance(side, ast.Name)]
+        before = [side for side in sides if isinstance(side, ast.BinOp)]
+        if loop.step_name in names and before:
+            parts = quantity(program, module, before[0], loop)
+            if sum(parts.factors.values()) > 1 and is_of_all_examples(parts):
+                yield unknown(
+                    module,
+                    node,
+                    f"`{module.text(before[0])}` is made of all examples and the batch of one rank:"
+                    " more steps than a rank takes in an epoch, for what is told by this number",
+                )
+
+
+def is_of_all_examples(parts: Quantity) -> bool:
+    """Whether a number is one of examples by the batch of one rank, whatever ranks there are."""
+    counts_examples = any(not part.isdigit() for part in parts.factors)
+    by_batch = any("batch" in part for part in parts.divisors)
+    return counts_examples and by_batch and LOADER not in parts and WORLD not in parts
 
 
 def schedules(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.Call, ast.expr]]:

@@ -25,6 +25,7 @@ from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.certain_reach import may_never_hold
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.rank_divergence import (
+    clock_exits,
     leaves_training,
     own_parameters_of,
     rank_dependent_exits,
@@ -301,6 +302,11 @@ def exits(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
                 exit_.test,
                 f"each rank {does} by its own {names}; the others wait in their next step",
             )
+    for where, _, test in clock_exits(program, loop, agreeing_functions(program)):
+        because = (
+            "each rank leaves the training by its own clock; the others wait in their next step"
+        )
+        yield violated(where, test, because)
     yield from passes_by_own_data(program, loop)
 
 

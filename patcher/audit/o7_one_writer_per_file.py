@@ -28,6 +28,7 @@ from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_by_role
 from ..analysis.training.program import Program
+from ..source.branches import survives_file_errors
 from ..source.module import Module
 from ..source.tree import everywhere, keyword
 from .meeting import asks_for_file, sounds_of_the_first
@@ -133,7 +134,7 @@ def forgives(module: Module, call: ast.Call, path: ast.expr) -> bool:
             return True
     if module.last_name(call.func) == "rmtree" and len(call.args) > 1:
         return True
-    return any(isinstance(up, ast.Try) and up.handlers for up in module.ancestors(call))
+    return survives_file_errors(call)
 
 
 def is_own(program: Program, module: Module, path: ast.expr) -> bool:

@@ -148,22 +148,23 @@ def on_cuda_test(program: Program, at: tuple[Module, ast.AST] | None = None) -> 
         and where.text(target) in devices
         and program.is_live(where, target)
     ]
-    is_kept = bool(values) and not any(is_text(*value) for value in values)
+    is_kept = bool(values) and all(is_device(program, *value) for value in values)
     args = next(iter(program.argument_names), "") if at is None else arguments_name(program, *at)
     if is_kept and args:
         return f"{args}.device.type == 'cuda'"
     return "torch.cuda.is_available()"
 
 
-def is_text(module: Module, value: ast.expr) -> bool:
-    """Whether a device is told by a text, "cuda:0", which has no type."""
+def is_device(program: Program, module: Module, value: ast.expr) -> bool:
+    """Whether a value is a ``torch.device``, which has a type; a text, "cuda:0", has none."""
     if isinstance(value, ast.IfExp):
-        return is_text(module, value.body) or is_text(module, value.orelse)
+        return is_device(program, module, value.body) and is_device(program, module, value.orelse)
     if isinstance(value, ast.Name):
-        return any(is_text(module, each) for each in module.alternatives(value, value))
-    return isinstance(value, ast.JoinedStr) or (
-        isinstance(value, ast.Constant) and isinstance(value.value, str)
-    )
+        values = module.alternatives(value, value)
+        return bool(values) and all(is_device(program, module, each) for each in values)
+    if not isinstance(value, ast.Call):
+        return False
+    return module.dotted(value.func) == "torch.device"
 
 
 def card_and_group_test(program: Program, module: Module, node: ast.AST) -> tuple[str, str]:

@@ -23,7 +23,16 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import arguments_name, on_cuda_test, one_hour, use_cuda_test
 from ..fixes.statements import arguments_in_order, main_guard
 from ..source.module import Module
-from ..source.tree import argument, everywhere, is_within, keyword, last_argument, position, within
+from ..source.tree import (
+    argument,
+    everywhere,
+    is_annotation,
+    is_within,
+    keyword,
+    last_argument,
+    position,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 
@@ -197,7 +206,7 @@ def cuda_tensor_types(module: Module) -> Iterator[Finding]:
         is_alias = isinstance(parent, ast.Assign) and parent.value is node
         if not (is_type or is_alias) or module.dotted(node) != "torch.cuda":
             continue
-        if is_under_cuda_test(module, node):
+        if is_under_cuda_test(module, node) or is_annotation(parent):
             continue
         text = f"{module.text(node)} if torch.cuda.is_available() else torch"
         yield Finding(

@@ -32,7 +32,7 @@ from ..fixes.chosen_cards import (
 )
 from ..fixes.group_setup import LAUNCHED, gets_card_below, is_our_group
 from ..source.module import Module
-from ..source.tree import everywhere
+from ..source.tree import Function, everywhere, within
 
 CODE, SEVERITY, SAFETY = "DF206", Severity.ERROR, Safety.SAFE
 
@@ -51,6 +51,7 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from one_visible_card(program)
         return
     yield from options_of_cards(program)
+    yield from numbers_of_cards(program)
     for module in program.modules:
         yield from choices(program, module)
         yield from reads_of_visible_cards(program, module)
@@ -115,6 +116,41 @@ def options_of_cards(program: Program) -> Iterator[Finding]:
         because = f"{option.value} is the same card on all ranks"
         edits = (*behind_binding(script, option.parse, option.args, code), Import("os"))
         yield Finding(script, option.parse, because, edits)
+
+
+def numbers_of_cards(program: Program) -> Iterator[Finding]:
+    """Options such as ``--gpu 0`` that a function of the program gets, to make a device of it."""
+    sites = program.parse_sites
+    if len(sites) != 1 or sites[0][0] is not program.script:
+        return
+    script, parse, args = sites[0]
+    for option in program.options.values():
+        value = f"{args}.{option.dest}"
+        if type(option.default) is not int or not CARD.fullmatch(option.dest):
+            continue
+        uses = [use for use in script.attributes(option.dest) if script.text(use) == value]
+        is_passed = any(
+            isinstance(call := script.parents[use], ast.Call)
+            and any(makes_device(*each) for each in program.callees(script, call))
+            for use in uses
+        )
+        if is_passed and not any(isinstance(use.ctx, ast.Store) for use in uses):
+            code = (
+                f"if {LAUNCHED} and torch.cuda.is_available():\n"
+                f"    {value} = int(os.environ['LOCAL_RANK'])"
+            )
+            edits = (*behind_binding(script, parse, args, code), Import("os"), Import("torch"))
+            yield Finding(script, parse, f"{value} is the same card on all ranks", edits)
+
+
+def makes_device(module: Module, function: Function) -> bool:
+    """Whether a function makes a device of what is no text: of a number that it is passed."""
+    return any(
+        module.dotted(call.func) == "torch.device"
+        and len(call.args) == 1
+        and isinstance(call.args[0], ast.Name)
+        for call in within(function.body, ast.Call)
+    )
 
 
 def knows(module: Module, node: ast.AST) -> bool:

@@ -90,6 +90,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
             elif (
                 use.attr == "state_dict"
+                and not stays_in_memory(program, module, module.parents[use])
                 and not wraps_lone_process(module, wrap, use)
                 and is_loaded_bare(program, name.id, key_of_state(module, use))
             ):
@@ -349,14 +350,49 @@ def is_loaded_bare(program: Program, model: str, key: str) -> bool:
     return not any(owner in wrapped for _, _, owner in loads) and any(
         asks_for_key(module, call, key)
         and not is_downloaded(module, call)
-        and not takes_keys_of_wrappers(module, call)
+        and not takes_keys_of_wrappers(program, module, call)
         for module, call, _ in loads
     )
 
 
-def takes_keys_of_wrappers(module: Module, load: ast.Call) -> bool:
-    """Whether the function around a load takes "module." out of keys: those of the wrapper."""
+def stays_in_memory(program: Program, module: Module, state: ast.AST) -> bool:
+    """Whether a state meets other states only, as averages of weights do, and goes to no file."""
+    above = module.parents[state]
+    while isinstance(above, ast.Dict | ast.keyword | ast.IfExp):
+        state, above = above, module.parents[above]
+    if isinstance(above, ast.Call):
+        may_save = "save" in module.last_name(above.func) or program.callees(module, above)
+        return not may_save and module.last_name(above.func) != "dict"
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        name, function = above.targets[0].id, module.function(above)
+        uses = names_within((function or module.tree).body, {name})
+        reads = [use for use in uses if isinstance(use.ctx, ast.Load)]
+        return all(
+            isinstance(module.parents[read], ast.Subscript | ast.Attribute)
+            or stays_in_memory(program, module, read)
+            for read in reads
+        )
+    return False
+
+
+def takes_keys_of_wrappers(program: Program, module: Module, load: ast.Call) -> bool:
+    """Whether a function takes "module." out of keys, those of the wrapper.
+
+    The one around a load, or one that what is loaded goes through.
+    """
     body = module.function(load) or module.tree
+    values = [load.args[0], *module.alternatives(load.args[0], load)] if load.args else []
+    through = [
+        function
+        for value in values
+        for call in everywhere(value, ast.Call)
+        for _, function in program.callees(module, call)
+    ]
+    return any(takes_prefix_off(each) for each in (body, *through))
+
+
+def takes_prefix_off(body: ast.AST) -> bool:
+    """Whether code looks for "module." in keys, or cuts as many letters off."""
     return any(
         isinstance(part.value, str) and part.value.startswith("module.")
         for part in everywhere(body, ast.Constant)

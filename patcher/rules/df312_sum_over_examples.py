@@ -26,7 +26,11 @@ from ..fixes.averaged_by_hand import ALIKE
 CODE, SEVERITY, SAFETY = "DF312", Severity.DEGRADED, Safety.SAFE
 
 HELPER = "sum_of_ranks"
-TOLD = {Reduction.SUM: "a sum", Reduction.MIXED: "a sum and a mean, added"}
+TOLD = {
+    Reduction.SUM: "a sum",
+    Reduction.MIXED: "a sum and a mean, added",
+    Reduction.PARTLY: "a sum and more, added: multiply the sum, and what else is one",
+}
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -49,6 +53,8 @@ def sums(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         edits: tuple[Edit, ...] = ()
         if kind is Reduction.SUM:
             edits = (Rewrite(loss, f"{HELPER}({module.text(loss)})"), Define(HELPER))
-        elif kind is not Reduction.MIXED:
+        elif kind not in TOLD:
             continue
-        yield Finding(module, call, f"{module.text(loss)} is {TOLD[kind]}", edits)
+        severity = Severity.NOTE if kind is Reduction.PARTLY else None
+        because = f"{module.text(loss)} is {TOLD[kind]}"
+        yield Finding(module, call, because, edits, severity=severity)

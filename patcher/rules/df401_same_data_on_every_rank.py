@@ -67,6 +67,7 @@ from ..source.tree import (
     argument,
     everywhere,
     is_false,
+    is_true,
     keyword,
     last_argument,
     only_argument,
@@ -343,9 +344,9 @@ def replace_shuffle(
         )
     if shuffle is None:
         dealt = f"DistributedSampler({data}, shuffle=False)"
-    elif is_constant(shuffle, True) or (sampler and is_none_test(shuffle, sampler)):
+    elif is_true(shuffle) or (sampler and is_none_test(shuffle, sampler)):
         edits.append(Rewrite(shuffle, lone))
-    elif is_constant(shuffle, False):
+    elif is_false(shuffle):
         dealt = f"DistributedSampler({data}, shuffle=False)"
     elif isinstance(shuffle, WISHES):
         wish = module.text(shuffle)

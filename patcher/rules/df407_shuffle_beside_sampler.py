@@ -16,7 +16,7 @@ from ..analysis.training.loaders import loader_calls
 from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
-from ..source.tree import argument, keyword
+from ..source.tree import argument, is_true, keyword
 
 CODE, SEVERITY, SAFETY = "DF407", Severity.ERROR, Safety.SAFE
 
@@ -30,7 +30,3 @@ def findings(program: Program) -> Iterator[Finding]:
         if all(isinstance(value, ast.Call) for value in values):  # and never None
             because = f"its sampler is {module.text(values[-1])}"
             yield Finding(module, call, because, (Rewrite(shuffle.value, "False"),))
-
-
-def is_true(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is True

@@ -2,9 +2,9 @@
 
 What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
              loop, under a test that only some ranks pass or after an exit that some ranks take; an
-             exit from the training loop that each rank takes by its own loss or metric, or a step
-             that it leaves out by these. Barriers that rank 0 and the others each pass once ("rank
-             0 first") are a pair and fine.
+             exit from the training loop that each rank takes by its own loss, metric or clock, or a
+             step that it leaves out by these. Barriers that rank 0 and the others each pass once
+             ("rank 0 first") are a pair and fine.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
@@ -24,6 +24,7 @@ from ..analysis.ranks.certain_reach import may_never_hold
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.rank_divergence import (
     RankDependentExit,
+    clock_exits,
     conditional_exits,
     in_lock_step,
     is_number_test,
@@ -43,7 +44,7 @@ from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, bound_names, everywhere, is_inside, mentions, within
+from ..source.tree import Function, bound_names, everywhere, is_elif, is_inside, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.SAFE
 
@@ -75,6 +76,7 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from one_sided_exits(program, loop)
             for decision in rank_dependent_exits(program, loop, wrappers):
                 yield decision_finding(program, decision)
+            yield from exits_by_the_clock(program, loop, wrappers)
 
 
 def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Iterator[Finding]:
@@ -272,6 +274,39 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
         f"each rank decides by its own {names} in line {test.lineno}",
         edits,
     )
+
+
+def exits_by_the_clock(program: Program, loop: TrainLoop, wrappers: set[str]) -> Iterator[Finding]:
+    """``if time.time() - start > limit: break``, which one rank does an epoch before another."""
+    told: set[ast.If] = set()
+    for module, leaving, test in clock_exits(program, loop, wrappers):
+        if test in told or not program.is_live(module, leaving):
+            continue
+        told.add(test)
+        edits: tuple[Edit, ...] = ()
+        is_first = not is_elif(module.parents[test], test)
+        if (
+            is_first
+            and is_passed_alike(module, test)
+            and roles_reaching(program, module, test) >= RANKS
+        ):
+            edits = (
+                Rewrite(test.test, f"on_any_rank({module.text(test.test)})"),
+                Define("on_any_rank"),
+            )
+        because = f"each rank leaves the training by its own clock in line {test.lineno}"
+        yield Finding(module, leaving, because, edits)
+
+
+def is_passed_alike(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement is in loops only, and in what is tried for all of them."""
+    for up in module.ancestors(stmt):
+        if isinstance(up, Function):
+            return True
+        tried = isinstance(up, ast.Try) and any(is_inside(stmt, each) for each in up.body)
+        if not (tried or isinstance(up, ast.For | ast.While | ast.With | ast.Module)):
+            return False
+    return True
 
 
 def test_of_all(decision: RankDependentExit, by_loss: bool) -> str | None:

@@ -19,7 +19,7 @@ from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import lone_process_test
-from ..source.tree import argument, keyword, only_argument
+from ..source.tree import argument, is_true, keyword, only_argument
 
 CODE, SEVERITY, SAFETY = "DF508", Severity.DEGRADED, Safety.SAFE
 
@@ -37,15 +37,17 @@ def findings(program: Program) -> Iterator[Finding]:
         if drawn is not None:
             seen.add(loader.call)
             because = f"{evaluation.name} goes through it on each rank, by that rank's own draw"
+            if is_setting(drawn):
+                because += f", where {loader.module.text(drawn)} is true"
             yield Finding(loader.module, drawn, because, in_order(program, loader, drawn))
 
 
 def what_shuffles(loader: Loader) -> ast.expr | None:
-    """``True`` of ``shuffle=True``, or the RandomSampler that ranks would take."""
+    """``True`` of ``shuffle=True``, or a setting for it; or the RandomSampler of ranks."""
     if keyword(loader.call, "generator"):
         return None  # it may be seeded alike
     shuffle = argument(loader.call, 2, "shuffle")
-    if isinstance(shuffle, ast.Constant) and shuffle.value is True:
+    if shuffle is not None and (is_true(shuffle) or is_setting(shuffle)):
         return shuffle
     for sampler in loader.samplers:
         if (
@@ -58,11 +60,20 @@ def what_shuffles(loader: Loader) -> ast.expr | None:
     return None
 
 
+def is_setting(value: ast.expr) -> bool:
+    """``config["shuffle"]`` or ``args.shuffle``, whose value a run decides."""
+    if isinstance(value, ast.Attribute):
+        return not (isinstance(value.value, ast.Name) and value.value.id == "self")
+    return isinstance(value, ast.Subscript)
+
+
 def in_order(program: Program, loader: Loader, drawn: ast.expr) -> tuple[Edit, ...]:
     """Edits that leave the draw to a lone process."""
     module = loader.module
     alone = lone_process_test(program, module, loader.call)
     imports = (Import("torch"),) if "torch.distributed" in alone else ()
+    if is_setting(drawn):
+        return (Rewrite(drawn, f" and {alone}", after=True), *imports)
     if not isinstance(drawn, ast.Call):
         return (Rewrite(drawn, alone), *imports)
     data = only_argument(drawn, "data_source")

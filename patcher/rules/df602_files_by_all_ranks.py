@@ -139,10 +139,8 @@ def unsafe_mkdir(program: Program, module: Module) -> Iterator[Finding]:
             continue
         path = only_argument(call, "path")
         if module.dotted(call.func) == "os.mkdir" and path is not None:
-            text = f"{module.text(call.func).removesuffix('mkdir')}makedirs"
-            if text == "os.makedirs":
-                edit = Rewrite(call, f"{text}({module.text(path)}, exist_ok=True)")
-                yield Finding(module, call, because, (edit,))
+            edit = Rewrite(call, f"os.makedirs({module.text(path)}, exist_ok=True)")
+            yield Finding(module, call, because, (edit, Import("os")))
         elif isinstance(call.func, ast.Attribute) and is_path(module, call.func.value):
             passed = [*map(module.text, call.args), *map(module.text, call.keywords)]
             words = ", ".join([*passed, "exist_ok=True"])

@@ -96,6 +96,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for call, saved in early.items():
             if not any(waits_for_both(module, each, saved, call) for each in early):
                 yield too_early(program, module, call, saved)
+        yield from perhaps_too_early(program, module, early)
 
 
 def named_by_the_clock(
@@ -104,10 +105,10 @@ def named_by_the_clock(
     """A file of this run, which ranks look for under the names that they have each given it."""
     if path is None or not program.is_live(module, load):
         return
-    clock = clock_in(program, module, path)
-    if clock is not None and roles_reaching(program, module, load) >= RANKS:
+    found = clock_in(program, module, path)
+    if found is not None and roles_reaching(program, module, load) >= RANKS:
         because = (
-            f"{module.text(clock)} is in its name, which is another one a second later:"
+            f"{found[0].text(found[1])} is in its name, which is another one a second later:"
             " rank 0 alone has written it; take the name from rank 0 (broadcast_object_list)"
         )
         yield Finding(module, load, because)
@@ -166,6 +167,20 @@ def too_early(program: Program, module: Module, call: ast.Call, saved: ast.Call)
     return Finding(module, call, because, edits, severity=severity)
 
 
+def perhaps_too_early(
+    program: Program, module: Module, early: dict[ast.Call, ast.Call]
+) -> Iterator[Finding]:
+    """Findings of calls that read what may be the file that another call saves."""
+    seen = [*early]
+    for call, saved in read_through_calls(program, module, doubtful=True):
+        if call in seen or any(waits_for_both(module, each, saved, call) for each in seen):
+            continue
+        seen.append(call)
+        sure = too_early(program, module, call, saved)
+        because = f"{sure.because}, if it is the one that line {saved.lineno} writes"
+        yield Finding(module, call, because, sure.edits, severity=Severity.DEGRADED)
+
+
 def reads_behind_saves(
     program: Program, module: Module, saves: list[ast.Call], folders: set[str]
 ) -> Iterator[tuple[ast.Call, ast.Call]]:
@@ -204,10 +219,12 @@ def is_of_its_writers(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
     )
 
 
-def read_through_calls(program: Program, module: Module) -> Iterator[tuple[ast.Call, ast.Call]]:
+def read_through_calls(
+    program: Program, module: Module, *, doubtful: bool = False
+) -> Iterator[tuple[ast.Call, ast.Call]]:
     """Calls that read the file that another call writes, each perhaps in a function it calls."""
     for body in (module.tree.body, *(function.body for function in module.all_functions)):
-        for call, saved in early_reads(program, module, body):
+        for call, saved in early_reads(program, module, body, doubtful=doubtful):
             if roles_reaching(program, module, call) >= RANKS:
                 yield call, saved
 

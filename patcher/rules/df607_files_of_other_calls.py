@@ -48,6 +48,7 @@ from ..fixes.written_by_one import (
     needs_all_ranks,
     runs_in_save_pretrained,
 )
+from ..source.branches import survives_file_errors
 from ..source.module import Module
 from ..source.tree import argument_values, bound_names, precedes, same_code, within
 
@@ -96,9 +97,8 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
     if function is not None and function.name in helper_names():
         return False  # its callers are to be rank 0 alone
     forgives = any(word.arg in FORGIVING for word in call.keywords)
-    tries = any(isinstance(up, ast.Try) and up.handlers for up in module.ancestors(call))
     return (
-        (not (forgives or tries) or is_of_listing(module, path))
+        (not (forgives or survives_file_errors(call)) or is_of_listing(module, path))
         and program.is_live(module, call)
         and Role.OTHER in roles_reaching(program, module, call)
         and surely_on_every_rank(program, module, call, with_options=True)

@@ -24,6 +24,37 @@ def exclusive(first: ast.AST, second: ast.AST) -> bool:
     return False
 
 
+FILE_ERRORS = {
+    *("OSError", "IOError", "EnvironmentError", "FileNotFoundError", "FileExistsError", "Error"),
+    *("error", "Exception", "BaseException"),
+}
+
+
+def survives_file_errors(node: ast.AST) -> bool:
+    """Whether the program goes on where a place meets no file, or one that it did not expect."""
+    return any(
+        isinstance(up, ast.Try)
+        and any(is_in(node, stmt) for stmt in up.body)
+        and any(catches_file_errors(handler) for handler in up.handlers)
+        for up in ancestors(node)
+    )
+
+
+def catches_file_errors(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler is for errors of files: not one for KeyboardInterrupt."""
+    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
+    names = [
+        kind.attr
+        if isinstance(kind, ast.Attribute)
+        else kind.id
+        if isinstance(kind, ast.Name)
+        else ""
+        for kind in kinds
+        if kind is not None
+    ]
+    return handler.type is None or not FILE_ERRORS.isdisjoint(names)
+
+
 def heads(stmt: ast.stmt) -> list[ast.AST]:
     """What a compound statement evaluates before its blocks."""
     match stmt:

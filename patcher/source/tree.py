@@ -468,6 +468,11 @@ def is_false(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and not value.value
 
 
+def is_true(value: ast.expr) -> bool:
+    """Whether an expression is True, or a number other than 0, as it stands."""
+    return isinstance(value, ast.Constant) and isinstance(value.value, int) and bool(value.value)
+
+
 def is_none(value: ast.expr) -> bool:
     """Whether an expression is the word None."""
     return isinstance(value, ast.Constant) and value.value is None

@@ -154,6 +154,8 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         c = torch.cuda.memory_allocated()
         d = mine.cuda.FloatTensor(1)
         e = model.cuda
+        def forward(x: torch.cuda.FloatTensor) -> torch.cuda.FloatTensor:
+            return x
         """),
     ("DF202", "an evaluation on a device, or with other numbers", """
         import torch

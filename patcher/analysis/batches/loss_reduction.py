@@ -86,6 +86,7 @@ class Reduction(Enum):
     SUM = "sum"
     MEAN = "mean"
     MIXED = "a sum and a mean"
+    PARTLY = "a sum and what is not read"
     UNKNOWN = "unknown"
 
 
@@ -198,7 +199,7 @@ def of_call(
     if is_scaled(program, call):
         assert isinstance(call.func, ast.Attribute)
         return reduction_of(program, module, call.func.value, accumulation, depth + 1)
-    if name in FUNCTIONS_OF_LOSS:
+    if name in FUNCTIONS_OF_LOSS or is_asked(call):
         return asked_for(call)
     if isinstance(call.func, ast.Name):
         made = makers_of(program, module, call.func)
@@ -210,7 +211,8 @@ def of_call(
     classes = [
         each
         for each in made
-        if isinstance(each, ast.Call) and module.last_name(each.func) in CLASSES_OF_LOSS
+        if isinstance(each, ast.Call)
+        and (module.last_name(each.func) in CLASSES_OF_LOSS or is_asked(each))
     ]
     if classes and len(classes) == len(made):
         return together([asked_for(each) for each in classes])
@@ -403,6 +405,17 @@ def asked_for(call: ast.Call) -> Reduction:
     return Reduction.SUM if "size_average" in old.keys() - asked else Reduction.MEAN
 
 
+def is_asked(call: ast.Call) -> bool:
+    """Whether a loss, torch's or not, is told by name to sum or to average: ``reduction="sum"``."""
+    words = keyword(call, "reduction"), keyword(call, "size_average")
+    return any(
+        word is not None
+        and isinstance(word.value, ast.Constant)
+        and word.value.value in ("sum", "mean", False)
+        for word in words
+    )
+
+
 def together(kinds: list[Reduction]) -> Reduction:
     """What all of several values are."""
     return kinds[0] if len(set(kinds)) == 1 else Reduction.UNKNOWN
@@ -412,9 +425,10 @@ def added(first: Reduction, second: Reduction) -> Reduction:
     """What two losses are that are added."""
     if first is second:
         return first
-    if Reduction.UNKNOWN in (first, second):
-        return Reduction.UNKNOWN
-    return Reduction.MIXED
+    kinds = {first, second}
+    if Reduction.PARTLY in kinds or (Reduction.UNKNOWN in kinds and Reduction.MEAN not in kinds):
+        return Reduction.PARTLY
+    return Reduction.UNKNOWN if Reduction.UNKNOWN in kinds else Reduction.MIXED
 
 
 def over_batch(kind: Reduction) -> Reduction:

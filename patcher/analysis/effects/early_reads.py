@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ....record import replace
@@ -39,15 +40,17 @@ MODEL_FILES = (
 RENAMING = ("replace", "rename")
 # Helpers of patched scripts by which rank 0 writes, with the place of the path.
 HELPERS = {"save_on_main": 1, "write_on_main": 0}
+NAMED_PART = re.compile(r"\{[^{}<>]*\}")  # of a path as text, and none that an option tells
 MAX_CALLS = 3  # between the call that passes the parts of a path and the one that puts it together
 
 
 def early_reads(
-    program: Program, module: Module, body: list[ast.stmt]
+    program: Program, module: Module, body: list[ast.stmt], *, doubtful: bool = False
 ) -> Iterator[tuple[ast.Call, ast.Call]]:
     """Calls by which other ranks read what rank 0 writes above, with no collective in between.
 
-    Each with the call of the same function, or module level, by which rank 0 writes.
+    Each with the call of the same function, or module level, by which rank 0 writes. ``doubtful``:
+    checkpoints that may be the same, as their paths are told by names that differ.
     """
     if not writes_and_reads(program, module, body):
         return
@@ -61,25 +64,34 @@ def early_reads(
         meets = [each for each in effects if is_collective(each.effect)]
         reads = [each for each in effects if is_of_file(each, Kind.READ)]
         writes = [by_one_rank(each) for each in effects if is_written(each)]
+        saves = [each for each in writes if is_checkpoint(each)]
         for read in reads if written else ():
-            found = write_of(written, path_key(program, module, read, call))
+            path = path_key(program, module, read, call)
+            found = write_of(written, path) if path else None
+            if doubtful:
+                is_other = found is not None or saves or not is_checkpoint(read)
+                found = None if is_other else like(written, path)
             if found is None or never_both(module, found, call):
                 continue
             if Role.OTHER in read.roles & roles and program.is_live(module, call):
                 yield call, found
         if meets:
             written.clear()
-        for write in writes:
-            key = path_key(program, module, write, call)
-            is_waited_for = any(
+        late = [
+            write
+            for write in writes
+            if write.roles & roles == {Role.MAIN}
+            and not any(
                 each.effect.module is write.effect.module
                 and precedes(write.effect.node, each.effect.node)
                 for each in meets
             )
-            if key and write.roles & roles == {Role.MAIN} and not is_waited_for:
-                written[key] = call
-        if key := helpers_path(program, module, call):
-            written[key] = call
+        ]
+        keys = {path_key(program, module, write, call) for write in late}
+        keys |= {helpers_path(program, module, call)}
+        if doubtful and keys <= {""} and any(write in saves for write in late):
+            written[""] = call
+        written.update(dict.fromkeys(keys - {""}, call))
 
 
 def write_of(written: dict[str, ast.Call], path: str) -> ast.Call | None:
@@ -91,6 +103,30 @@ def write_of(written: dict[str, ast.Call], path: str) -> ast.Call | None:
         return written[folder]
     files = (f"{path}/{name}" for name in MODEL_FILES if path)
     return next((written[file] for file in files if file in written), None)
+
+
+def is_checkpoint(reached: Reached) -> bool:
+    """Whether an effect is that of torch.load or torch.save."""
+    node = reached.effect.node
+    return isinstance(node, ast.Call) and reached.effect.module.dotted(node.func) in (
+        "torch.load",
+        "torch.save",
+    )
+
+
+def like(written: dict[str, ast.Call], path: str) -> ast.Call | None:
+    """The call that writes to a path which may be this one, by what its parts may stand for."""
+    for other, call in written.items():
+        if not path or not other or may_stand_for(path, other) or may_stand_for(other, path):
+            return call
+    return None
+
+
+def may_stand_for(path: str, other: str) -> bool:
+    """Whether some text for each part of a path that a name tells makes it another path."""
+    pieces = NAMED_PART.split(path)
+    pattern = ".*".join(map(re.escape, pieces))
+    return len(pieces) > 1 and re.fullmatch(pattern, NAMED_PART.sub("?", other)) is not None
 
 
 def helpers_path(program: Program, module: Module, call: ast.Call) -> str:

@@ -31,6 +31,14 @@ def text_of_path(program: Program, module: Module, path: ast.expr, names: int = 
             return "".join(both)
         case ast.BinOp(op=ast.Div(), left=left, right=right):
             return joined([left, right])
+        case ast.BinOp(op=ast.Mod(), left=ast.Constant(value=str(text)), right=right):
+            parts = right.elts if isinstance(right, ast.Tuple) else [right]
+            if (filled := filled_in(re.split(r"%[0-9]*[ds]", text), parts)) is not None:
+                return "".join(text_of_path(program, module, each, names) for each in filled)
+        case ast.Call(func=ast.Attribute(value=ast.Constant(value=str(text)), attr="format")):
+            parts = [] if path.keywords else path.args
+            if (filled := filled_in(re.split(r"\{[0-9]*\}", text), parts)) is not None:
+                return "".join(text_of_path(program, module, each, names) for each in filled)
         case ast.JoinedStr(values=values):
             return "".join(text_of_path(program, module, each, names) for each in values)
         case ast.FormattedValue(value=value, conversion=-1, format_spec=None):
@@ -47,6 +55,16 @@ def text_of_path(program: Program, module: Module, path: ast.expr, names: int = 
     for node in options_in(program, module, path):
         text = text.replace(module.text(node), f"<{node.attr}>")
     return f"{{{' '.join(text.split())}}}"
+
+
+def filled_in(texts: list[str], parts: list[ast.expr]) -> list[ast.expr] | None:
+    """The texts of a format with its parts between them; None where there are not as many."""
+    if len(texts) != len(parts) + 1 or any("%" in text or "{" in text for text in texts):
+        return None
+    filled: list[ast.expr] = [ast.Constant(texts[0])]
+    for part, text in zip(parts, texts[1:], strict=True):
+        filled += [part, ast.Constant(text)]
+    return filled
 
 
 def bound_at_top(module: Module, name: ast.Name) -> ast.expr | None:

@@ -32,6 +32,7 @@ TEXT_CALLS = frozenset(
 OF_A_RANK = re.compile(r"(^|_)rank$")
 LISTINGS = ("listdir", "scandir", "glob", "iglob", "rglob", "iterdir")
 CLOCKS = ("strftime", "time", "ctime", "now", "utcnow", "today")
+SPELLINGS = ("strftime", "isoformat", "timestamp")  # of a moment
 MAX_DEPTH = 4  # names that stand for names
 
 
@@ -127,16 +128,20 @@ def names_rank(
     return False
 
 
-def clock_in(program: Program, module: Module, path: ast.expr, depth: int = 0) -> ast.Call | None:
+def clock_in(
+    program: Program, module: Module, path: ast.expr, depth: int = 0
+) -> tuple[Module, ast.Call] | None:
     """The call by which a path has the time in it, which each process asks for itself."""
-    if depth > MAX_DEPTH:
+    if depth > MAX_DEPTH + 2:  # the moment may be asked for in a method, and spelled in another
         return None
     for node in parts_of_text(module, path):
         for call in everywhere(node, ast.Call):
             name = module.dotted(call.func)
             if name.startswith(("time.", "datetime.")) and module.last_name(call.func) in CLOCKS:
-                return call
+                return module, call
         values = [*made_elsewhere(program, module, node)]
+        if isinstance(node, ast.Call) and module.last_name(node.func) in SPELLINGS:
+            values += [(module, part) for part in children(node.func) if isinstance(part, ast.expr)]
         if isinstance(node, ast.Name):
             values += [(module, each) for each in module.alternatives(node, node)]
             function = module.function(node)
@@ -159,8 +164,16 @@ def clock_in(program: Program, module: Module, path: ast.expr, depth: int = 0) -
 def made_elsewhere(
     program: Program, module: Module, node: ast.expr
 ) -> Iterator[tuple[Module, ast.expr]]:
-    """What functions of the program return to a call, and what an attribute of self is given."""
+    """What functions of the program return to a call, and what an attribute of self is given.
+
+    Of ``paths()[0]`` the part at that place, where they return a list as it stands.
+    """
     match node:
+        case ast.Subscript(value=ast.Call() as call, slice=ast.Constant(value=int(place))):
+            for where, value in made_elsewhere(program, module, call):
+                for made in where.alternatives(value, value) or [value]:
+                    if isinstance(made, ast.Tuple | ast.List) and place < len(made.elts):
+                        yield where, made.elts[place]
         case ast.Call():
             for where, function in program.callees(module, node):
                 for result in within(function.body, ast.Return):

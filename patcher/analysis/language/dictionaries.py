@@ -1,4 +1,4 @@
-"""Dictionaries by phase: what ``loaders[phase]`` is in the phase that trains.
+"""Loaders by phase: what ``loaders[phase]``, or a name bound in each, is in the phase that trains.
 
 Many scripts for pictures keep ``{"train": …, "val": …}``, and one loop trains and evaluates.
 """
@@ -8,8 +8,17 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ...source.branches import is_in
 from ...source.module import Module
-from ...source.tree import argument, everywhere, is_inside, parameters, within
+from ...source.tree import (
+    argument,
+    bound_names,
+    everywhere,
+    is_inside,
+    parameters,
+    same_code,
+    within,
+)
 from .call_graph import CallGraph
 from .literal_arguments import STEPS
 
@@ -53,6 +62,48 @@ def keys_tested(module: Module, call: ast.Call, loop: ast.For, name: str) -> Ite
             texts = [side.value for side in sides if isinstance(side, ast.Constant)]
             if isinstance(test.ops[0], ast.Eq) and names == [name]:
                 yield from (text for text in texts if isinstance(text, str))
+
+
+def is_of_other_phase(module: Module, store: ast.Name, name: ast.Name) -> bool:
+    """Whether the loop over a name steps under a test alone, and it is bound in the other branch.
+
+    ``if train: loader = train_loader`` and ``else: loader = test_loader`` above one loop for both.
+    """
+    loop = module.statement(name)
+    if not isinstance(loop, ast.For) or not is_in(name, loop.iter):
+        return False
+    steps = [
+        call
+        for call in within(loop.body, ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
+    ]
+    return bool(steps) and any(
+        isinstance(choice, ast.If)
+        and is_settled(module, choice.test, loop)
+        and all(is_in_other_branch(module, call, choice, store, loop) for call in steps)
+        for choice in module.ancestors(store)
+    )
+
+
+def is_settled(module: Module, test: ast.expr, loop: ast.For) -> bool:
+    """Whether a test answers the same in a loop as above it: no name of it is bound there."""
+    return bool(everywhere(test, ast.Name)) and not (
+        {each.id for each in everywhere(test, ast.Name)} & bound_names(loop)
+    )
+
+
+def is_in_other_branch(
+    module: Module, call: ast.Call, choice: ast.If, store: ast.Name, loop: ast.For
+) -> bool:
+    """Whether a call of a loop stands under a test of which a binding is the other branch."""
+    in_body = any(is_in(store, stmt) for stmt in choice.body)
+    return any(
+        isinstance(up, ast.If)
+        and is_in(up, loop)
+        and same_code(up.test, choice.test)
+        and any(is_in(call, stmt) for stmt in (up.orelse if in_body else up.body))
+        for up in module.ancestors(call)
+    )
 
 
 def values_of(

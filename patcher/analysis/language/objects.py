@@ -52,6 +52,8 @@ def _class_of_name(graph: Resolver, module: Module, node: ast.Name, depth: int) 
     value = module.definition(node, node)
     if value is not None and is_from_checkpoint(module, value):
         value = module.definition(node, value)  # what takes its place again is of its class
+    if value is None and (part := _class_of_part(graph, module, node, depth)) is not None:
+        return part
     if value is None and function is not None:
         parameter = next((a for a in everywhere(function.args, ast.arg) if a.arg == node.id), None)
         if parameter is not None:
@@ -62,6 +64,27 @@ def _class_of_name(graph: Resolver, module: Module, node: ast.Name, depth: int) 
         if found is not None and isinstance(found[1], ast.expr):
             return class_of(graph, found[0], found[1], depth + 1)
     return None if value is None or value is node else class_of(graph, module, value, depth + 1)
+
+
+def _class_of_part(graph: Resolver, module: Module, node: ast.Name, depth: int) -> ClassOf | None:
+    """The class of a name that is bound once, to a part of what a function returns in a tuple."""
+    stores = module.stores.get((module.function(node), node.id), ())
+    holder = module.parents[stores[0]] if len(stores) == 1 else None
+    stmt = module.parents[holder] if isinstance(holder, ast.Tuple) else None
+    if not isinstance(stmt, ast.Assign) or not isinstance(stmt.value, ast.Call):
+        return None
+    assert isinstance(holder, ast.Tuple)
+    found = named_definition(graph, module, stmt.value.func)
+    if found is None or not isinstance(found[1], FUNCTIONS):
+        return None
+    place = holder.elts.index(stores[0])
+    parts = [
+        result.value.elts[place] if len(result.value.elts) == len(holder.elts) else None
+        for result in within(found[1].body, ast.Return)
+        if isinstance(result.value, ast.Tuple)
+    ]
+    made = {None if part is None else class_of(graph, found[0], part, depth + 1) for part in parts}
+    return made.pop() if len(made) == 1 else None
 
 
 def is_from_checkpoint(module: Module, value: ast.expr) -> bool:

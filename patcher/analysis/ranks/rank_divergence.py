@@ -23,6 +23,7 @@ from ...source.tree import (
     precedes,
     within,
 )
+from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..training.loaders import loader_of
 from ..training.program import Program
@@ -48,6 +49,13 @@ SIZES = {"len", *SHAPE_ATTRIBUTES}
 SELECTING = {"where", "nonzero", "argwhere", "masked_select", "unique"}
 MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
+CLOCKS = {
+    *("time.time", "time.perf_counter", "time.monotonic", "time.process_time"),
+    *("timeit.default_timer", "datetime.datetime.now", "datetime.now"),
+}
+LOOPS = (ast.For, ast.AsyncFor, ast.While)
+BY_CLOCK = "the time"  # stands for a name among those that are tainted
+MAX_CALLERS = 3
 
 
 @record
@@ -118,6 +126,34 @@ def own_parameters_of(
     )
 
 
+def clock_exits(
+    program: Program, loop: TrainLoop, agreed: set[str]
+) -> Iterator[tuple[Module, Exit, ast.If]]:
+    """Exits from training by the time of day, of which each rank asks its own clock.
+
+    Each with the outermost such test around it; also in the functions that call the loop's.
+    """
+    places: list[tuple[Module, ast.AST]] = [(loop.module, loop.steps)]
+    seen: set[Function | None] = set()
+    for _ in range(MAX_CALLERS):
+        above: list[tuple[Module, ast.AST]] = []
+        for module, place in places:
+            function = module.function(place)
+            if function in seen:
+                continue
+            seen.add(function)
+            walk = _walk_of(program, module, loop, agreed, set(), by_clock=True)
+            walk.block(module.scope_statements(place), {BY_CLOCK}, None)
+            training = {place, *module.ancestors(place)}
+            for leaving, test in walk.exits.items():
+                around = [up for up in module.ancestors(leaving) if isinstance(up, LOOPS)]
+                left = around if isinstance(leaving, ast.Return) else around[:1]
+                if not training.isdisjoint(left):
+                    yield module, leaving, test
+            above += program.callers(function) if function is not None else []
+        places = above
+
+
 def own_steps_and_results(
     program: Program, loop: TrainLoop
 ) -> tuple[list[ast.Call], list[ast.Return]]:
@@ -141,10 +177,18 @@ def decisions_by(
 
 
 def _walk_of(
-    program: Program, module: Module, loop: TrainLoop, agreed: set[str], sharded: set[str]
+    program: Program,
+    module: Module,
+    loop: TrainLoop,
+    agreed: set[str],
+    sharded: set[str],
+    *,
+    by_clock: bool = False,
 ) -> _DivergenceWalk:
     agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
-    return _DivergenceWalk(program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [])
+    return _DivergenceWalk(
+        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], by_clock
+    )
 
 
 def conditional_steps(loop: TrainLoop) -> Iterator[ast.Call]:
@@ -216,6 +260,7 @@ class _DivergenceWalk:
     cache: dict[ast.AST, set[str]]  # of reads()
     steps: list[ast.Call]  # of a schedule, by this rank's data
     results: list[ast.Return]  # that hand on this rank's data
+    by_clock: bool  # nothing differs but the time
 
     def block(self, body: list[ast.stmt], tainted: set[str], gate: ast.If | None) -> set[str]:
         """Tainted names after ``body``; ``gate`` is the outermost tainted test around it."""
@@ -280,6 +325,8 @@ class _DivergenceWalk:
 
     def is_sharded(self, loop: ast.For) -> bool:
         """Whether each rank has its own batches in this loop."""
+        if self.by_clock:
+            return False
         if loop is self.loop.steps:
             return self.loop.loader is not None or takes_turns(loop)
         loader = loader_of(self.program, self.module, loop)
@@ -326,6 +373,20 @@ class _DivergenceWalk:
             if name and (gate or depends):
                 tainted.add(name)
                 self.tainted_by.setdefault(name, set()).add(stmt)
+        elif depends and (name := self.object_told(call)):
+            tainted.add(name)
+            self.tainted_by.setdefault(name, set()).add(stmt)
+
+    def object_told(self, call: ast.Call) -> str:
+        """The object of a class of the program that a call tells something; or empty.
+
+        ``early_stopping(loss, model)``, and ``self.stopper.step(loss)``.
+        """
+        owner = call.func
+        if isinstance(owner, ast.Attribute) and variable_name(owner.value) not in ("", "self"):
+            owner = owner.value
+        known = class_of(self.program, self.module, owner)
+        return variable_name(owner) if known is not None else ""
 
     def depends_on(self, node: ast.AST, tainted: set[str]) -> bool:
         """Whether the value of an expression depends on tainted names."""
@@ -354,6 +415,8 @@ class _DivergenceWalk:
                 continue
             if called:
                 yield f"{called}()"
+                if isinstance(part, ast.Call) and self.module.dotted(part.func) in CLOCKS:
+                    yield BY_CLOCK
             if name := variable_name(part):
                 yield name
             index += 1

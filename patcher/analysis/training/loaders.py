@@ -17,7 +17,7 @@ from ...source.tree import Function, argument, everywhere, parameters, position,
 from ..language.binding_tests import reaching
 from ..language.call_graph import CallGraph
 from ..language.call_options import values_in_options
-from ..language.dictionaries import item_of, key_that_trains, values_of
+from ..language.dictionaries import is_of_other_phase, item_of, key_that_trains, values_of
 from ..language.iterated_attributes import iterated_attributes
 from ..language.literal_arguments import CallPlace, calls_that_train, is_possible
 from ..language.passed_arguments import argument_for_parameter
@@ -435,6 +435,7 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
         for store in reversed(stores)  # loader = cycle(loader) has the value of an earlier binding
         if not (module.statement(store) is here and isinstance(here, ast.Assign | ast.AnnAssign))
         and not any(isinstance(up, ast.comprehension) for up in module.ancestors(store)[:2])
+        and not is_of_other_phase(module, store, name)
     ]
     if stores:
         return _trace_stores(graph, module, reaching(module, stores[::-1], name), depth)
