@@ -326,3 +326,31 @@ def test_a_sampler_that_a_conditional_names_and_that_deals_nothing_is_told() -> 
     assert [each.because.partition(";")[0] for each in found("DF401", text)] == [
         "no branch deals by rank"
     ]
+
+
+EVALUATED = """
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def make(data, distributed):
+    if not distributed:
+        return DataLoader(data, batch_size=2)
+    return DataLoader(data, batch_size=2, sampler=DistributedSampler(data, shuffle=False))
+
+def evaluate(model, loader):
+    model.eval()
+    right = []
+    with torch.no_grad():
+        for batch in loader:
+            right.append(model(batch))
+    return right
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+evaluate(model, make([1], args.distributed))
+"""
+
+
+def test_a_loader_of_another_branch_is_not_shared_out() -> None:
+    assert "SequentialSampler" in fixed("DF503", EVALUATED)  # it was asked of it, and failed

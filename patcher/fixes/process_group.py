@@ -261,7 +261,9 @@ def evaluation_share(
     if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
     users = [e for e in program.evaluations if e.loader.shares_with(loader)]
-    if users[0] is not evaluation or not all(e.accumulators and forwards_itself(e) for e in users):
+    if not users or users[0] is not evaluation:  # none: another branch's loader
+        return None
+    if not all(e.accumulators and forwards_itself(e) for e in users):
         return None
     if any(e.module is not evaluation.module for e in users):
         return None
