@@ -977,6 +977,44 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a path that gets the rank under a test, in a caller that calls it alike",
+        """
+        import torch.distributed as dist
+
+        def stream(path):
+            return open(path, "a")
+        def main(folder, distributed_rank):
+            dist.init_process_group("gloo")
+            path = folder + "/log.txt"
+            if distributed_rank > 0:
+                path = path + f".{distributed_rank}"
+            stream(path)
+        """,
+        "O7",
+        "holds",
+    ),
+    (
+        "a method of the program that is called as a library's writer is",
+        """
+        import torch
+        import torch.distributed as dist
+
+        class Net:
+            def save_model(self, path, rank):
+                if rank == 0:
+                    torch.save(self.net.state_dict(), path)
+
+        def train(net):
+            net.save_model("net.pt", dist.get_rank())
+
+        def main():
+            dist.init_process_group("gloo")
+            train(Net())
+        """,
+        "O7",
+        "holds",
+    ),
+    (
         "a log file whose writer asks the group before it is made",
         """
         import logging

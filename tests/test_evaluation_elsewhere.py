@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import fixed, module
+from cases import fixed, found, module
 from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.api import patch
 
@@ -169,3 +169,50 @@ def test_so_is_what_an_object_has(value: str, shares: bool) -> None:
         test_loader=TEST_LOADER,
     ).replace("score(model.module, test_loader)", "Tester(model.module, test_loader).score()")
     assert ("hits = gathered(hits)" in fixed("DF505", text)) is shares
+
+
+READ = "[x for i, x in enumerate(lines) if i % size == torch.distributed.get_rank()]"
+
+
+@pytest.mark.parametrize(("data", "shares"), [("make()", True), (READ, False)])
+def test_a_share_that_was_dealt_by_hand_is_not_dealt_again(data: str, shares: bool) -> None:
+    score = SCORE.partition("import torch\n")[2]
+    made = f"size = torch.distributed.get_world_size()\n    held = {data}\n    "
+    text = SCRIPT.format(imports=score, test_loader=made + TEST_LOADER.replace("make()", "held"))
+    assert bool(found("DF505", text)) is shares
+
+
+TOLD_TO_TRAIN = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+class Steps:
+    def __init__(self, net):
+        self.net = torch.nn.parallel.DistributedDataParallel(net)
+        self.optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def update(self, batch, training=True):
+        loss = self.net(batch).mean()
+        if training:
+            loss.backward()
+            self.optimizer.step()
+        return loss
+
+torch.distributed.init_process_group("gloo")
+steps = Steps(net)
+train = DataLoader(examples, sampler=DistributedSampler(examples))
+for batch in train:
+    steps.update(batch)
+held_out = DataLoader(others)
+for batch in held_out:
+    with torch.no_grad():
+        print(steps.update(batch, training={training}))
+"""
+
+
+@pytest.mark.parametrize(("training", "trained"), [("True", 2), ("False", 1)])
+def test_a_step_that_is_told_not_to_train_trains_nothing(training: str, trained: int) -> None:
+    text = TOLD_TO_TRAIN.format(training=training)
+    assert len(Program(module(text)).train_loops) == trained
+    assert len(found("DF401", text)) == trained - 1

@@ -284,3 +284,40 @@ def test_what_a_module_does_when_it_is_run_itself_is_nothing_of_its_importers(
     assert {found.module.source.file for found in done.findings_before} == {"run.py"}
     alone = patch(tmp_path / "slow.py")
     assert "DF601" in {found.code for found in alone.findings_before}
+
+
+OF_OTHERS = """
+import torch
+
+class First:
+    def read(self, rank, size):
+        return self.lines[rank::size]
+
+class Second(First):
+    pass
+
+class Third(Second):
+    def read(self, rank, size):
+        return super().read(rank, size)
+
+READERS = {"first": First, "third": Third}
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "runs"),
+    [
+        ("from readers import *", set()),
+        ("from readers import *\nread = Second().read(0, 1)", {5}),
+        ("from readers import READERS\nread = READERS[name]().read(0, 1)", {5, 12}),
+        ("from readers import READERS", {5, 12}),  # which another may get from here
+    ],
+)
+def test_what_only_an_unread_table_holds_is_for_other_scripts(
+    tmp_path: Path, use: str, runs: set[int]
+) -> None:
+    own = "\ndef train():\n    for batch in data:\n        model(batch).backward()\ntrain()\n"
+    program = program_of(tmp_path, run=use + own, readers=OF_OTHERS)
+    (readers,) = (m for m in program.modules if m.source.path.stem == "readers")
+    live = {f.lineno for f in readers.all_functions if program.is_live(readers, f.body[0])}
+    assert live == runs

@@ -351,3 +351,67 @@ main(data, True)
 """
     )
     assert "sampler = torch.utils.data.SequentialSampler(data)\n" in fixed("DF503", text)
+
+
+EVALUATED = """
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def make(data, distributed):
+    if not distributed:
+        return DataLoader(data, batch_size=2)
+    return DataLoader(data, batch_size=2, sampler=DistributedSampler(data, shuffle=False))
+
+def evaluate(model, loader):
+    model.eval()
+    right = []
+    with torch.no_grad():
+        for batch in loader:
+            right.append(model(batch))
+    return right
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+evaluate(model, make([1], args.distributed))
+"""
+
+
+def test_a_loader_of_another_branch_is_not_shared_out() -> None:
+    assert "SequentialSampler" in fixed("DF503", EVALUATED)  # it was asked of it, and failed
+
+
+MADE_BY_A_FUNCTION = """
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def make_sampler(data, shuffle, distributed):
+    if distributed:
+        return {made}
+    sampler = torch.utils.data.RandomSampler(data)
+    return sampler
+
+def make_loader(data, args):
+    sampler = make_sampler(data, args.shuffle, args.distributed)
+    return DataLoader(data, sampler=sampler)
+
+torch.distributed.init_process_group("gloo")
+loader = make_loader(data, args)
+for epoch in range(3):
+    for batch in loader:
+        model(batch).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "told"),
+    [("DistributedSampler(data, shuffle=shuffle)", 1), ("samplers.DistributedSampler(data)", 0)],
+)
+def test_a_sampler_that_a_function_makes_learns_the_epoch(made: str, told: int) -> None:
+    text = MADE_BY_A_FUNCTION.format(made=made)
+    assert len(found("DF402", text)) == told
+    after = fixed("DF402", text)
+    assert after.count("loader.sampler.set_epoch(epoch)") == told
+    assert found("DF402", after) == []

@@ -67,3 +67,32 @@ def test_a_group_that_another_makes_is_asked(group: str, tmp_path: Path) -> None
     diff, said = patched(tmp_path, group)
     assert GATE in diff
     assert said == []
+
+
+UNDER_HOROVOD = """\
+import horovod.torch as hvd
+import torch
+
+hvd.init()
+model = torch.nn.Linear(2, 2)
+if hvd.rank() == 0:
+    model = torch.nn.DataParallel(model).module
+optimizer = hvd.DistributedOptimizer(torch.optim.SGD(model.parameters(), 0.1))
+data = torch.utils.data.DataLoader(torch.randn(8, 2), batch_size=2)
+for batch in data:
+    model(batch).mean().backward()
+    optimizer.step()
+if isinstance(model, torch.nn.DataParallel):
+    model = model.module
+torch.save(model.state_dict(), "model.pt")
+"""
+
+
+def test_torch_is_not_asked_for_ranks_of_horovod(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(UNDER_HOROVOD)
+    result = patch(script)
+    assert not result.changes
+    told = {finding.code for finding in result.findings_before}
+    assert "DF601" in told
+    assert not told & {"DF201", "DF305"}

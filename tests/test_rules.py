@@ -104,6 +104,12 @@ NOOP = [
         torch.distributed.init_process_group('gloo')
         args.local_rank = cluster.card()
         """),
+    ("DF101", "the option only sets the environment", """
+        parser.add_argument("--local_rank", "--local-rank", default=0)
+        args = parser.parse_args()
+        if "LOCAL_RANK" not in os.environ:
+            os.environ["LOCAL_RANK"] = str(args.local_rank)
+        """),
     ("DF103", "the place of an answer is no process", """
         torch.distributed.init_process_group('gloo')
         def mrr(answers):
@@ -208,6 +214,31 @@ NOOP = [
                 evaluate(args, model, data)
         main(args, model, data, scores=False)
         """)),
+    ("DF502", "returned by a function that rank 0 alone calls", """
+        def make():
+            if torch.distributed.get_rank() == 0:
+                writer = Writer()
+            return writer
+        torch.distributed.init_process_group("gloo")
+        if torch.distributed.get_rank() == 0:
+            writer = make()
+        """),
+    ("DF502", "all ranks are told where rank 0 goes on", """
+        torch.distributed.init_process_group("gloo")
+        begin = 0
+        if torch.distributed.get_rank() == 0:
+            begin = torch.load("last.pt")["epoch"]
+        begin = told_to_all(begin)
+        for epoch in range(begin, 9):
+            for batch in loader:
+                model(batch).backward()
+                optimizer.step()
+        """),
+    ("DF502", "all ranks load the optimizer's state", """
+        torch.distributed.init_process_group("gloo")
+        if os.path.exists("last.pt"):
+            optimizer.load_state_dict(torch.load("last.pt"))
+        """),
     ("DF502", "bound for everyone", "def f(args):\n    results = {}\n    print(results)"),
     ("DF503", "shares are dealt and gathered", evaluation("shard_of_batches(data, args.size)")),
     ("DF504", "unwrapped before the loop", evaluation(
@@ -341,6 +372,32 @@ FIX = [
          args = parser.parse_args()
         +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
         +    args.local_rank = int(os.environ['LOCAL_RANK'])
+        """),  # noqa: E501
+    ("DF101", "the environment is set from the option, and the card taken from the option", """
+        import os
+        parser.add_argument("--local_rank", "--local-rank", type=int, default=0)
+        args = parser.parse_args()
+        if "LOCAL_RANK" not in os.environ:
+            os.environ["LOCAL_RANK"] = str(args.local_rank)
+        device = f"cuda:{args.local_rank}"
+        """, """
+        @@ -3,2 +3,4 @@
+         args = parser.parse_args()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    args.local_rank = int(os.environ['LOCAL_RANK'])
+         if "LOCAL_RANK" not in os.environ:
+        """),  # noqa: E501
+    ("DF101", "the option has another name, too, under which it is read", """
+        import os
+        parser.add_argument("--gpu", "--local_rank", "--local-rank", type=int, default=0)
+        args = parser.parse_args()
+        torch.cuda.set_device(args.gpu)
+        """, """
+        @@ -3,2 +3,4 @@
+         args = parser.parse_args()
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    args.gpu = int(os.environ['LOCAL_RANK'])
+         torch.cuda.set_device(args.gpu)
         """),  # noqa: E501
     ("DF101", "the arguments come from a function that parses them", """
         import os
@@ -1688,6 +1745,28 @@ REPORTED = [
                 results = score()
             if results['f1'] > 0:
                 save()
+        """),
+    ("DF502", "rank 0 alone goes on where a run has ended", """
+        torch.distributed.init_process_group("gloo")
+        def train(epoch):
+            for batch in loader:
+                model(batch).backward()
+                optimizer.step()
+        def main(cfg):
+            cfg.begin = 0
+            if torch.distributed.get_rank() == 0:
+                cfg.begin = torch.load("last.pt")["epoch"]
+            for epoch in range(cfg.begin + 1, 9):
+                train(epoch)
+        main(cfg)
+        """),
+    ("DF502", "rank 0 alone loads the optimizer's state", """
+        torch.distributed.init_process_group("gloo")
+        if torch.distributed.get_rank() == 0:
+            optimizer.load_state_dict(torch.load("last.pt"))
+        for batch in loader:
+            model(batch).backward()
+            optimizer.step()
         """),
     ("DF506", "a function that gathers, called by rank 0 alone", """
         import torch

@@ -76,3 +76,20 @@ def test_a_model_that_a_group_of_one_does_not_wrap_is_saved_as_it_is() -> None:
     names = {"net": bare, "torch": joined, "epoch": 0}
     exec(line, names)
     assert names["state"] == {"net": bare, "epoch": 0}
+
+
+@pytest.mark.parametrize(("saved", "told"), [("model", 1), ("inside", 0)])
+def test_what_the_program_s_own_saver_saves_is_read_there(saved: str, told: int) -> None:
+    saver = "inside = getattr(model, 'module', model)\n    torch.save({saved}, path)"
+    text = f"""\
+import torch
+torch.distributed.init_process_group("gloo")
+def save(model, path):
+    {saver.format(saved=saved)}
+net = {WRAP}
+for batch in loader:
+    net(batch).mean().backward()
+    optimizer.step()
+save(net, "net.pt")
+"""
+    assert len(found("DF314", text)) == told

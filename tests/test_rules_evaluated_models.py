@@ -74,6 +74,8 @@ def test(net, data, path):
         ("save_checkpoint(net, path)", True),
         ("torch.save(net.module.state_dict(), path)", False),
         ("print(net)", False),
+        ("keep(1, model=net)\n\ndef keep(n, model):\n    torch.save(model.state_dict(), n)", True),
+        ("keep(net)\n\ndef keep(model):\n    torch.save(model.module.state_dict(), '')", False),
     ],
 )
 def test_a_model_that_is_saved_keeps_its_wrapper_and_so_its_keys(save: str, stays: bool) -> None:

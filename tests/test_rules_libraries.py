@@ -30,6 +30,11 @@ NOOP = [
         from transformers.models.roberta.modeling_roberta import RobertaModel
         """),
     ("DF901", "a module of the script's own", "from modeling_bert import BertLayerNorm"),
+    ("DF901", "a checkout of the older library", """
+        from transformers.pytorch_transformers.modeling_bert import (
+            BertConfig, BERT_PRETRAINED_MODEL_ARCHIVE_MAP)
+        BERT_PRETRAINED_MODEL_ARCHIVE_MAP[name]
+        """),
     ("DF902", "asked with a way out", """
         import transformers
         x = getattr(config, 'torchscript', False)

@@ -417,12 +417,21 @@ def test_where_ranks_cannot_share_it_the_rest_is_repaired_and_the_reason_told(
     assert finding_on_disk(result.original, told).because == told.because
 
 
+WRAP = "model = torch.nn.parallel.DistributedDataParallel(model)"
+
+
+def test_a_wrapper_without_a_process_group_is_told() -> None:
+    (finding,) = found("DF204", script(setup=f"if ranks > 1:\n        {WRAP}"))
+    assert finding.because.endswith("nothing makes the process group that this needs")
+    assert not finding.edits
+
+
 @pytest.mark.parametrize(
     "text",
     [
         script(setup="model = torch.nn.DataParallel(model)"),
         script(setup='torch.distributed.init_process_group("gloo")'),
-        script(setup="model = torch.nn.parallel.DistributedDataParallel(model)"),
+        script("from timm.utils import *", f"init_distributed_device(args)\n    {WRAP}"),
         script("from accelerate import Accelerator", "model = Accelerator().prepare(model)"),
         script("import deepspeed", "model, *_ = deepspeed.initialize(model=model)"),
         script(step="torch.distributed.all_reduce(model.weight.grad); optimizer.step()"),

@@ -6,7 +6,9 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from cases import fixed, found
+from cases import fixed, found, module
+from ddpfix.patcher.analysis.training.program import Program
+from ddpfix.patcher.audit import audit
 from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
@@ -332,6 +334,9 @@ def test_a_file_of_each_rank_or_of_another_rule_is_left_alone(line: str) -> None
     assert found("DF607", script(line)) == []
 
 
+DEALS = "torch.utils.data.distributed.DistributedSampler(test)"
+
+
 @pytest.mark.parametrize(("sampler", "told"), [("DistributedSampler(test)", 0), ("None", 1)])
 def test_a_file_called_after_an_example_of_a_rank_s_own_share_is_its_own(
     sampler: str, told: int
@@ -339,6 +344,45 @@ def test_a_file_called_after_an_example_of_a_rank_s_own_share_is_its_own(
     show = "for shot, name in zip(shots, names): cv2.imwrite(name, shot)"
     line = f"for shots, names in DataLoader(test, sampler={sampler}):\n            {show}"
     assert len(found("DF607", script(line))) == told
+
+
+EXAMPLES = """\
+import cv2
+import torch
+torch.distributed.init_process_group("gloo")
+
+def show(shots, part):
+    for shot, name in zip(shots, part["names"]):
+        {write}
+
+def evaluate(model, loader):
+    model.eval()
+    with torch.no_grad():
+        for shots, names in loader:
+            model(shots)
+            show(shots, {{"names": names}})
+
+evaluate(model, torch.utils.data.DataLoader(test, sampler={sampler}))
+for batch in loader:
+    model(batch).backward()
+    optimizer.step()
+"""
+WRITES = {
+    "DF607": 'cv2.imwrite(f"{name}.png", shot)',
+    "DF602": 'print(shot, file=open(f"{name}.txt", "w"))',
+    "DF601": 'torch.save(shot, f"{name}.pt")',
+}
+
+
+@pytest.mark.parametrize(("sampler", "told"), [(DEALS, 0), ("None", 1)])
+@pytest.mark.parametrize(("code", "write"), WRITES.items(), ids=WRITES)
+def test_the_example_s_name_may_come_through_calls(
+    code: str, write: str, sampler: str, told: int
+) -> None:
+    text = EXAMPLES.format(write=write, sampler=sampler)
+    assert len(found(code, text)) == told
+    program = Program(module(text))
+    assert told or "O7" not in {each.code for each in audit(program)}
 
 
 @pytest.mark.parametrize(

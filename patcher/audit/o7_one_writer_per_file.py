@@ -23,7 +23,7 @@ from ..analysis.effects.early_reads import OWN_FILES, early_reads
 from ..analysis.effects.effects import Kind, Reached, direct_effects
 from ..analysis.effects.file_effects import PathKind
 from ..analysis.effects.file_locks import holds_file_lock
-from ..analysis.effects.written_paths import is_of_listing
+from ..analysis.effects.written_paths import is_named_by_share, is_of_listing
 from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_by_role
@@ -78,7 +78,7 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
         return
     if reached.path_kind in (PathKind.RANK, PathKind.MEMORY) or is_own(program, module, path):
         return
-    if holds_file_lock(program, module, call):
+    if holds_file_lock(program, module, call) or is_named_by_share(program, module, call, path):
         return
     tests = guards(program, module, call)
     if any(asks_for_file(where, test) for where, test in tests) and has_lone_barrier(program):

@@ -211,10 +211,12 @@ def may_name_rank(
             ):
                 return True
     for name in everywhere(node, ast.Name):
-        if isinstance(name.ctx, ast.Load) and name.id not in seen:
+        home = module.function(name)
+        key = f"{name.id} in {home.name}" if home else name.id
+        if isinstance(name.ctx, ast.Load) and key not in seen:
             if OF_A_RANK.search(name.id) and name.id not in module.aliases:
                 return True
-            if _value_may_name_rank(program, module, name, depth, seen | {name.id}):
+            if _value_may_name_rank(program, module, name, depth, seen | {key}):
                 return True
     return False
 

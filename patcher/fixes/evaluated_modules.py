@@ -5,12 +5,22 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.program import Program
 from ..source.module import Module
-from ..source.tree import mentions, names_within, parameters, within
+from ..source.tree import (
+    Function,
+    argument_values,
+    mentions,
+    names_within,
+    parameters,
+    within,
+)
 from .process_group import unwrapped_model
 
 UNWRAPPED_NAME = "eval_model"
+MAX_CALLS = 3  # functions between an evaluation and what it saves
 
 
 def runs_the_module(evaluation: Evaluation) -> bool:
@@ -58,15 +68,32 @@ def calls_a_method_of_the_module(evaluation: Evaluation) -> bool:
     )
 
 
-def saves_keys(evaluation: Evaluation) -> bool:
+def saves_keys(program: Program, evaluation: Evaluation) -> bool:
     """Whether the function saves the model's state, whose keys are the wrapper's if it has one."""
-    assert evaluation.function is not None
-    module = evaluation.module
-    for name in names_within(evaluation.function.body, {evaluation.model}):
+    function = evaluation.function
+    assert function is not None
+    return saves_state(program, evaluation.module, function, evaluation.model, 0)
+
+
+def saves_state(
+    program: Program, module: Module, function: Function, model: str, depth: int
+) -> bool:
+    """Whether a function, or one that it passes the model on to, saves the state of ``model``."""
+    for name in names_within(function.body, {model}):
         up = module.parents[name]
         if isinstance(up, ast.Attribute) and up.attr == "state_dict":
             return True
-        if isinstance(up, ast.Call) and name in up.args and "save" in module.last_name(up.func):
+        call = module.parents[up] if isinstance(up, ast.keyword) else up
+        if not isinstance(call, ast.Call) or name not in argument_values(call):
+            continue
+        if name in call.args and "save" in module.last_name(call.func):
+            return True
+        if depth < MAX_CALLS and any(
+            argument_for_parameter(where, callee, call, parameter) is name
+            and saves_state(program, where, callee, parameter, depth + 1)
+            for where, callee in program.callees(module, call)
+            for parameter in parameters(callee)
+        ):
             return True
     return False
 

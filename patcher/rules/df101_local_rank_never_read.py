@@ -16,6 +16,7 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
+from ...recipes.script_flags import Option
 from ..analysis.ranks.spawning import is_spawned_number
 from ..analysis.training.frameworks import calls_one_of
 from ..analysis.training.program import Program
@@ -25,7 +26,7 @@ from ..fixes.behind_binding import behind_binding
 from ..fixes.process_group import READ_RANK
 from ..fixes.statements import main_guard
 from ..source.module import Module
-from ..source.tree import everywhere
+from ..source.tree import everywhere, is_inside
 
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
 
@@ -35,7 +36,8 @@ DEEPSPEED = {
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    option = program.options.get("local_rank")
+    option = option_of_launchers(program)
+    name = "local_rank" if option is None else option.dest
     for module in program.modules:
         if option is None or option.call not in module.parents:
             continue
@@ -48,11 +50,11 @@ def findings(program: Program) -> Iterator[Finding]:
                 (Rewrite(last, ", '--local-rank'", after=True),),
                 severity=Severity.DEGRADED,
             )
-    if any(node.value == "LOCAL_RANK" for m in program.modules for node in m.nodes(ast.Constant)):
+    if reads_environment(program, name):
         return
     if option is not None and calls_one_of(program, DEEPSPEED):
         return  # its own launcher passes --local_rank to each process
-    if not is_read(program) and knows_its_rank(program):
+    if not is_read(program, name) and knows_its_rank(program):
         return
     if option is None and any(
         name.endswith("TrainingArguments") for m in program.modules for name in m.aliases.values()
@@ -69,12 +71,13 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, assign, because, (Rewrite(assign.value, value), Import("os")))
         return
     for module, stmt, args in program.parse_sites:
-        if option is not None or program.has_argument("local_rank"):
+        if option is not None or program.has_argument(name):
+            read = READ_RANK.format(args=args).replace(".local_rank", f".{name}")
             yield Finding(
                 module,
                 stmt,
-                f"{args}.local_rank keeps its default under torchrun and accelerate launch",
-                (*behind_binding(module, stmt, args, READ_RANK.format(args=args)), Import("os")),
+                f"{args}.{name} keeps its default under torchrun and accelerate launch",
+                (*behind_binding(module, stmt, args, read), Import("os")),
             )
     if not any(is_of_script(program, module) for module, _, _ in program.parse_sites):
         yield from unexplained_local_rank(program)
@@ -85,16 +88,44 @@ def is_of_script(program: Program, module: Module) -> bool:
     return module is program.script or main_guard(module) is None
 
 
-def is_read(program: Program) -> bool:
+def option_of_launchers(program: Program) -> Option | None:
+    """The option that old launchers pass, whatever attribute it sets."""
+    options = program.options
+    spelled = (each for each in options.values() if "--local_rank" in each.spellings)
+    return options.get("local_rank") or next(spelled, None)
+
+
+def reads_environment(program: Program, name: str) -> bool:
+    """Whether the launcher's variable is read, or set from the option, which is all that reads it.
+
+    ``if "LOCAL_RANK" not in os.environ: os.environ["LOCAL_RANK"] = str(args.local_rank)`` reads
+    nothing where the rank is taken from the option elsewhere, too.
+    """
+    told: list[ast.stmt] = []
+    for module in program.modules:
+        for node in module.nodes(ast.Constant):
+            if node.value != "LOCAL_RANK":
+                continue
+            up = module.parents[node]
+            if isinstance(up, ast.Subscript) and isinstance(up.ctx, ast.Store):
+                told.append(module.statement(node))
+            elif not isinstance(up, ast.Compare):
+                return True
+    return bool(told) and all(
+        any(is_inside(node, stmt) for stmt in told)
+        for module in program.modules
+        for node in module.attributes(name)
+    )
+
+
+def is_read(program: Program, name: str) -> bool:
     """Whether anything asks for the option, as an attribute or by its name."""
     return any(
         isinstance(node.ctx, ast.Load)
         for module in program.modules
-        for node in module.attributes("local_rank")
+        for node in module.attributes(name)
     ) or any(
-        node.value == "local_rank"
-        for module in program.modules
-        for node in module.nodes(ast.Constant)
+        node.value == name for module in program.modules for node in module.nodes(ast.Constant)
     )
 
 

@@ -15,6 +15,7 @@ Source       torch.nn.DataParallel; hazards counted in 13 of 134 public scripts
 from collections.abc import Iterator
 
 from ..analysis.models.wrapping import averages_otherwise
+from ..analysis.training.frameworks import starts_under_horovod
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import is_backward
 from ..findings import Finding, Safety, Severity
@@ -25,7 +26,7 @@ CODE, SEVERITY, SAFETY = "DF201", Severity.ERROR, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if program.calls_to("init_process_group"):
+    if program.calls_to("init_process_group") or starts_under_horovod(program):
         return
     if not program.train_loops:
         yield from unseen_training(program)

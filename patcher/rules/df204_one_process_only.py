@@ -21,7 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.models.wrapping import averages_otherwise, loops_that_step
-from ..analysis.training.frameworks import OPTIMIZERS
+from ..analysis.training.frameworks import OPTIMIZERS, may_have_group
 from ..analysis.training.program import Program
 from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
@@ -41,9 +41,11 @@ SPREADS = ("DataParallel", "DistributedDataParallel", *GROUP_MAKERS)
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.is_training_program or program.calls_to(*SPREADS):
+    if not program.is_training_program or averages_otherwise(program):
         return
-    if averages_otherwise(program):
+    if wraps := program.calls_to(*SPREADS):
+        if not program.calls_to("DataParallel") and not may_have_group(program):  # DF201 makes one
+            yield Finding(*wraps[0], f"{BECAUSE}: nothing makes the process group that this needs")
         return
     loops = loops_that_step(program)
     if not loops:

@@ -35,6 +35,7 @@ from ..analysis.models.wrapper_attributes import (
 from ..analysis.models.wrapping import averages_otherwise, is_whatever_cards
 from ..analysis.ranks.certain_reach import is_negated
 from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, Role, is_doubtful, value_for_role
+from ..analysis.training.frameworks import starts_under_horovod
 from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -68,7 +69,7 @@ AROUND = "and what a step computes around it has no averaged gradients: call it 
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.train_loops or not program.calls_to(*WRAPPERS):
+    if not program.train_loops or not program.calls_to(*WRAPPERS) or starts_under_horovod(program):
         return
     evaluating = {evaluation.function for evaluation in program.evaluations} - {None}
     wrapped = {name for module in program.modules for _, name, _ in wrapper_names(module)}

@@ -17,7 +17,7 @@ from ..analysis.language.literal_arguments import CallPlace, calls_that_train
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
-from ..analysis.training.loaders import Loader, trace_loader
+from ..analysis.training.loaders import Loader, makes_rank_sampler, trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, calls_around
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
@@ -77,7 +77,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(loop.module, loop.steps, NO_NUMBER, drawn_anew(loop))
             continue
         module, (epochs, number), name, use = place
-        if not loader.distributed_samplers or calls_set_epoch(program, module, epochs.body):
+        is_dealt = loader.distributed_samplers or gets_rank_sampler(program, loader)
+        if not is_dealt or calls_set_epoch(program, module, epochs.body):
             continue
         if loader in beside and is_made_under_test(loader, epochs):
             continue  # its name may be unbound, and its one iterator has begun
@@ -144,10 +145,26 @@ def sampler_by_name(module: Module, loader: Loader, epochs: ast.stmt) -> str:
 
 def kind_of_sampler(loader: Loader) -> str:
     """The name of the class that deals a loader's examples to ranks, as its module spells it."""
+    if not loader.distributed_samplers:
+        return "DistributedSampler"
     kind = loader.module.text(loader.distributed_samplers[0].func)
     if kind == "DealtSampler" or kind.rpartition(".")[2] not in RANK_SAMPLERS:
         return "DistributedSampler"
     return kind
+
+
+def gets_rank_sampler(program: Program, loader: Loader) -> bool:
+    """Whether a function of the program makes torch's sampler of ranks for a loader."""
+    return any(
+        where.dotted(value.func).startswith("torch.") and makes_rank_sampler(where, value)
+        for sampler in loader.samplers
+        if isinstance(sampler, ast.Call)
+        for where, function in program.callees(loader.module, sampler)
+        for result in within(function.body, ast.Return)
+        if result.value is not None
+        for value in (result.value, *where.alternatives(result.value, result))
+        if isinstance(value, ast.Call)
+    )
 
 
 def import_of(module: Module, kind: str) -> tuple[Edit, ...]:

@@ -2,9 +2,10 @@
 
 What         On some rank no path binds the name before it is read; in a lone process one may. Or
              the other ranks bind it to None, and come to a call of its method. So for an attribute
-             of the parsed arguments or of self: args.writer, self.writer.
+             of the parsed arguments or of self: args.writer, self.writer. A warning where rank 0
+             alone takes from a checkpoint the epoch to go on at, or the optimizer's state.
 At run time  UnboundLocalError or AttributeError on that rank; its peers see a closed connection or
-             wait.
+             wait. After a resume of rank 0 alone, the ranks' weights part, and some end too early.
 Example      if args.local_rank == -1: results = evaluate(…)
              if results["f1"] > best: …
 Fix          Where the name holds an evaluation's result, DF501 lets every rank evaluate. Where it
@@ -14,11 +15,12 @@ Source       definite-assignment analysis, once for rank 0 and once for the othe
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ..analysis.ranks.certain_reach import surely_on_every_rank
 from ..analysis.ranks.rank_0_attributes import reads_on_other_ranks
 from ..analysis.ranks.rank_reach import (
+    RANKS,
     Role,
     rank_gates,
     roles_reaching,
@@ -30,15 +32,26 @@ from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import only_on_main
 from ..source.module import Module
-from ..source.tree import Function, is_none, mentions, names_within, precedes
+from ..source.tree import (
+    Function,
+    below,
+    is_inside,
+    is_none,
+    mentions,
+    names_within,
+    precedes,
+)
 
 CODE, SEVERITY, SAFETY = "DF502", Severity.ERROR, Safety.SAFE
+TARGETS = (ast.Name, ast.Attribute)
 
 
 def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
         guarded: set[ast.stmt] = set()
         for unbound in unbound_reads(module):
+            if unbound.role not in roles_reaching(program, module, unbound.name):
+                continue  # the callers ask for the rank as well
             stmt = module.statement(unbound.name)
             binding = gated_bindings(module, unbound.function, unbound.name.id)
             where = f"bound in line {binding[0].lineno} only" if binding else "never bound"
@@ -53,6 +66,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 edits,
             )
         yield from calls_of_none(program, module)
+    yield from resumed_alone(program)
     for module, read, bound in reads_on_other_ranks(program):
         stmt = module.statement(read)
         is_call = is_call_of(stmt, read)
@@ -66,6 +80,66 @@ def findings(program: Program) -> Iterator[Finding]:
             only_on_main(stmt) if is_call else (),
             severity=None if is_certain else Severity.DEGRADED,
         )
+
+
+def resumed_alone(program: Program) -> Iterator[Finding]:
+    """What rank 0 alone takes from a checkpoint: an optimizer's state, the epoch to go on at."""
+    for module, call in program.calls_to("load_state_dict"):
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        is_optimizer = owner is not None and "optim" in module.last_name(owner).lower()
+        if is_optimizer and is_for_rank_0(program, module, call):
+            because = "only rank 0 loads the optimizer's state, and steps otherwise than its peers"
+            yield Finding(module, call, because, severity=Severity.DEGRADED)
+    training = {loop.module.function(loop.steps) for loop in program.train_loops} - {None}
+    for module in program.modules:
+        for epochs in module.nodes(ast.For):
+            if not (
+                isinstance(epochs.iter, ast.Call) and module.last_name(epochs.iter.func) == "range"
+            ):
+                continue
+            for number in below(epochs.iter):
+                stores = stores_of(module, number) if isinstance(number, TARGETS) else []
+                above = [each for each in stores if precedes(each, epochs)]
+                if (
+                    above
+                    and is_for_rank_0(program, module, above[-1])
+                    and roles_reaching(program, module, epochs) >= RANKS
+                    and trains(program, module, epochs, training)
+                ):
+                    because = (
+                        f"{module.text(number)} is bound anew in line {above[-1].lineno} on rank 0"
+                        " alone, which trains fewer epochs than its peers, who wait for it"
+                    )
+                    yield Finding(module, epochs, because, severity=Severity.DEGRADED)
+                    break
+
+
+def is_for_rank_0(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether rank 0 alone, of several, comes to a place that a test of ranks guards."""
+    return program.is_live(module, node) and roles_reaching(program, module, node) & RANKS == {
+        Role.MAIN
+    }
+
+
+def stores_of(module: Module, target: ast.expr) -> list[ast.expr]:
+    """Where the function of a name or an attribute binds it, in order."""
+    name = module.last_name(target)
+    return [
+        each
+        for each in module.occurrences(name)
+        if isinstance(each.ctx, ast.Store)
+        and module.text(each) == module.text(target)
+        and module.function(each) is module.function(target)
+    ]
+
+
+def trains(
+    program: Program, module: Module, epochs: ast.For, training: Collection[Function | None]
+) -> bool:
+    """Whether a loop holds a training loop, or calls a function that has one."""
+    return any(is_inside(loop.steps, epochs) for loop in program.train_loops) or any(
+        function in training for _, function in program.functions_below(module, *epochs.body)
+    )
 
 
 def calls_of_none(program: Program, module: Module) -> Iterator[Finding]:

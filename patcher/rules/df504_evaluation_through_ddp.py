@@ -80,7 +80,7 @@ def through_wrapper(
     is_passed = function is not None and model in parameters(function)
     if is_its_own(module, evaluation):
         return
-    if function is not None and is_passed and not saves_keys(evaluation):
+    if function is not None and is_passed and not saves_keys(program, evaluation):
         if (
             evaluation.mode not in unwrapped
             and not is_unwrapped(evaluation)

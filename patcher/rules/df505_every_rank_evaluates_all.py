@@ -13,6 +13,7 @@ Source       torch.distributed.all_gather_object
 import ast
 from collections.abc import Iterator
 
+from ..analysis.ranks.dealing import dealt_by_hand
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.loaders import Loader
@@ -26,8 +27,8 @@ CODE, SEVERITY, SAFETY = "DF505", Severity.NOTE, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not program.calls_to("init_process_group"):
-        return
+    if not program.calls_to("init_process_group") or dealt_by_hand(program):
+        return  # a share of a share: DF403 tells of those that are dealt by hand
     for evaluation in program.evaluations:
         loader = evaluation.loader
         by_all_ranks = roles_reaching(program, evaluation.module, evaluation.loop) >= RANKS

@@ -18,7 +18,13 @@ from collections.abc import Iterator
 
 from ..analysis.effects.file_effects import staged_folder
 from ..analysis.effects.file_locks import holds_file_lock
-from ..analysis.effects.written_paths import is_memory, is_of_one_example, is_open_file, names_rank
+from ..analysis.effects.written_paths import (
+    is_memory,
+    is_named_by_share,
+    is_of_one_example,
+    is_open_file,
+    names_rank,
+)
 from ..analysis.models.wrapping import OTHER_WAYS
 from ..analysis.ranks.certain_reach import surely_on_every_rank
 from ..analysis.ranks.rank_reach import Role, roles_reaching
@@ -57,7 +63,11 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue  # whoever comes first may have to write it
             if path is None:
                 yield Finding(module, call, because, severity=severity)
-            elif is_memory(module, path) or names_rank(program, module, path):
+            elif (
+                is_memory(module, path)
+                or names_rank(program, module, path)
+                or is_named_by_share(program, module, call, path, in_training=False)
+            ):
                 continue
             elif is_open_file(module, path):
                 edits = save_instead_of_opening(module, call, path)

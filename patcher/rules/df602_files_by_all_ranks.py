@@ -18,7 +18,7 @@ from collections.abc import Iterator
 
 from ...record import replace
 from ..analysis.effects.file_locks import holds_file_lock
-from ..analysis.effects.written_paths import is_memory, names_rank, parts_of_text
+from ..analysis.effects.written_paths import is_memory, is_named_by_share, names_rank, parts_of_text
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import (
@@ -95,7 +95,9 @@ def files_of_all(program: Program) -> Iterator[Finding]:
             path = path_of(call)
             if path is None or is_memory(module, path) or names_rank(program, module, path):
                 continue
-            if is_fetched_in_turn(program, module, call):
+            if is_fetched_in_turn(program, module, call) or is_named_by_share(
+                program, module, call, path
+            ):
                 continue
             if holds_file_lock(program, module, call) and not appends(call):
                 continue

@@ -27,14 +27,17 @@ from ..analysis.effects.file_effects import (
 )
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.path_text import text_of_path
-from ..analysis.effects.written_paths import is_of_listing, names_rank
+from ..analysis.effects.written_paths import (
+    dealt_loops,
+    is_named_by_share,
+    is_of_listing,
+    names_rank,
+)
 from ..analysis.language.name_flow import names_in, spread
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.certain_reach import surely_on_every_rank
-from ..analysis.ranks.dealing import deals
 from ..analysis.ranks.rank_divergence import enumerated_name
 from ..analysis.ranks.rank_reach import Role, roles_reaching
-from ..analysis.training.loaders import loader_of
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Insert
 from ..editing.helpers import helper_names
@@ -50,7 +53,7 @@ from ..fixes.written_by_one import (
 )
 from ..source.branches import survives_file_errors
 from ..source.module import Module
-from ..source.tree import argument_values, bound_names, precedes, same_code, within
+from ..source.tree import argument_values, precedes, same_code, within
 
 CODE, SEVERITY, SAFETY = "DF607", Severity.DEGRADED, Safety.SAFE
 
@@ -132,14 +135,6 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     return Finding(module, call, because, edits)
 
 
-def is_named_by_share(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
-    """Whether a file is called after an example of what a loader deals to this rank alone."""
-    return any(
-        names_in(path) & spread(module, [loop], examples_of(module, loop)).names
-        for loop in dealt_loops(program, module, call)
-    )
-
-
 def is_numbered_by_share(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
     """Whether a file has the number of a batch that is another one on each rank, in no training."""
     training = [loop.steps for loop in program.train_loops]
@@ -148,20 +143,6 @@ def is_numbered_by_share(program: Program, module: Module, call: ast.Call, path:
         and names_in(path) & spread(module, [loop], {enumerated_name(module, loop)}).names
         for loop in dealt_loops(program, module, call)
     )
-
-
-def dealt_loops(program: Program, module: Module, call: ast.Call) -> Iterator[ast.For]:
-    """The loops around a call over loaders that deal by rank."""
-    for loop in module.ancestors(call):
-        if isinstance(loop, ast.For):
-            loader = loader_of(program, module, loop)
-            if loader is not None and deals(program, loader):
-                yield loop
-
-
-def examples_of(module: Module, loop: ast.For) -> set[str]:
-    """The names of what a loop takes of its loader, without the number of the batch."""
-    return bound_names(loop.target) - {enumerated_name(module, loop)}
 
 
 def is_read_before(program: Program, module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool:

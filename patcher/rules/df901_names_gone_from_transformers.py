@@ -190,8 +190,10 @@ def findings(program: Program) -> Iterator[Finding]:
             continue
         explicit: set[ast.Call] = set()  # calls whose defaults an earlier import's edits spell out
         for stmt in module.nodes(ast.ImportFrom):
-            is_old = stmt.module and stmt.module.startswith("transformers") and not stmt.level
-            if is_old and not is_conditional(module, stmt):
+            parts = (stmt.module or "").split(".")
+            is_old = parts[0].startswith("transformers") and not stmt.level
+            is_checkout = set(parts) & OTHER_LIBRARIES.keys()  # transformers/pytorch_transformers/
+            if is_old and not is_checkout and not is_conditional(module, stmt):
                 yield from import_findings(program, module, stmt, explicit)
         for call in module.calls_to("AdamW"):
             if isinstance(call.func, ast.Attribute) and module.dotted(call.func) in OLD_ADAMW:

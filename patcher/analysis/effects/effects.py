@@ -170,8 +170,7 @@ def _written_in(program: Program, module: Module) -> Iterator[tuple[Effect, File
             yield Effect(Kind.BACKWARD, module, call), None
     own_parts = SAVED_PARTS & program.functions_by_name.keys()
     for use in file_uses(module):
-        found = program.resolve(module, use.call.func)
-        if found is not None and isinstance(found[1], Function):
+        if program.callees(module, use.call):
             continue  # the program's own save_model: what it does is read there
         if module.last_name(use.call.func) in own_parts:
             continue  # of a library's copy beside the script

@@ -7,12 +7,24 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ...source.module import Module
-from ...source.tree import Function, argument, below, children, everywhere, parameters, within
+from ...source.tree import (
+    Function,
+    argument,
+    below,
+    bound_names,
+    children,
+    everywhere,
+    parameters,
+    within,
+)
 from ..language.name_flow import flows, names_in, roots, spread
 from ..language.passed_arguments import argument_for_parameter
+from ..ranks.dealing import deals
 from ..ranks.manual_sharding import is_constant
 from ..ranks.other_ranks import is_other_rank
+from ..ranks.rank_divergence import enumerated_name
 from ..ranks.rank_reach import Role, value_for_role
+from ..training.loaders import loader_of
 from ..training.program import Program
 from .file_effects import is_null_device
 
@@ -34,6 +46,7 @@ LISTINGS = ("listdir", "scandir", "glob", "iglob", "rglob", "iterdir")
 CLOCKS = ("strftime", "time", "ctime", "now", "utcnow", "today")
 SPELLINGS = ("strftime", "isoformat", "timestamp")  # of a moment
 MAX_DEPTH = 4  # names that stand for names
+MAX_CALLERS = 3  # functions between a loop and what it writes
 
 
 def is_of_listing(module: Module, path: ast.expr) -> bool:
@@ -297,3 +310,50 @@ def is_of_one_example(module: Module, call: ast.Call, path: ast.expr) -> bool:
         values = [getattr(module.statement(store), "value", store) for store in stores]
         unseen = {name.id for value in values for name in everywhere(value, ast.Name)} - names
     return gets and function.name != "__init__" and bool(names & parameters(function) - {"self"})
+
+
+def is_named_by_share(
+    program: Program,
+    module: Module,
+    call: ast.Call,
+    path: ast.expr,
+    depth: int = 0,
+    *,
+    in_training: bool = True,
+) -> bool:
+    """Whether a file is called after an example of what a loader deals to this rank alone.
+
+    The example may have come through calls of functions. ``in_training``: also of a training loop,
+    where a checkpoint may be called after the loss.
+    """
+    trained = [] if in_training else [loop.steps for loop in program.train_loops]
+    if any(
+        loop not in trained
+        and names_in(path) & spread(module, [loop], examples_of(module, loop)).names
+        for loop in dealt_loops(program, module, call)
+    ):
+        return True
+    function = module.function(call)
+    if function is None or depth == MAX_CALLERS:
+        return False
+    return any(
+        (passed := argument_for_parameter(module, function, at, name)) is not None
+        and is_named_by_share(program, where, at, passed, depth + 1, in_training=in_training)
+        for name in parameters(function)
+        if names_in(path) & spread(module, function.body, {name}).names
+        for where, at in program.callers(function)
+    )
+
+
+def dealt_loops(program: Program, module: Module, call: ast.Call) -> Iterator[ast.For]:
+    """The loops around a call over loaders that deal by rank."""
+    for loop in module.ancestors(call):
+        if isinstance(loop, ast.For):
+            loader = loader_of(program, module, loop)
+            if loader is not None and deals(program, loader):
+                yield loop
+
+
+def examples_of(module: Module, loop: ast.For) -> set[str]:
+    """The names of what a loop takes of its loader, without the number of the batch."""
+    return bound_names(loop.target) - {enumerated_name(module, loop)}

@@ -135,12 +135,19 @@ def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> se
             if function.decorator_list and not (by_own_name and binds):
                 reached.add(function)
                 pending.append((module, function))
+    for module in graph.modules:
+        for owner in filter(_has_no_more, module.nodes(ast.ClassDef)):
+            for base in owner.bases:
+                homes[owner.name] += homes.get(module.last_name(base), ())
     uses: dict[ast.AST, set[str]] = defaultdict(set)
     for module in graph.modules:
         for node, name in name_uses(module.tree, homes.keys()):
             uses[node].add(name)
-        if resolved and module is not graph.script:
-            uses[module.tree] -= _only_in_guard(module, uses[module.tree])
+        if resolved:
+            idle: list[ast.AST] = [*_unread_tables(graph, module)]
+            idle += [] if module is graph.script else _guarded(module)
+            idle += [] if by_own_name else _bases(module)
+            uses[module.tree] -= _only_in(module, uses[module.tree], idle)
         uses[module.tree] |= _renamed(module)
         for owner, name in _inherited(module):
             uses[owner].add(name)
@@ -178,20 +185,46 @@ def _is_method(module: Module, function: Function) -> bool:
     return isinstance(module.parents[function], ast.ClassDef)
 
 
-def _only_in_guard(module: Module, names: set[str]) -> set[str]:
-    """The names that module-level code uses in ``if __name__ == "__main__":`` alone."""
-    guarded = [
+def _guarded(module: Module) -> list[ast.stmt]:
+    """The statements of a module's ``if __name__ == "__main__":``."""
+    return [
         stmt
         for guard in module.tree.body
         if isinstance(guard, ast.If) and mentions(guard.test, "__name__") and not guard.orelse
         for stmt in guard.body
     ]
+
+
+def _unread_tables(graph: CallGraph, module: Module) -> Iterator[ast.Assign]:
+    """Dictionaries at module level that nobody reads: what they hold is for other scripts."""
+    for stmt in module.tree.body:
+        match stmt:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Dict()) if not (
+                len(module.occurrences(name)) > 1
+                or any(each.spells(name) for each in graph.modules if each is not module)
+                or looks_up_modules(graph)
+            ):
+                yield stmt
+
+
+def _bases(module: Module) -> list[ast.expr]:
+    """The bases of classes, of which `_inherited` tells those of a class that is used."""
+    return [
+        base
+        for owner in module.nodes(ast.ClassDef)
+        if not owner.decorator_list
+        for base in owner.bases
+    ]
+
+
+def _only_in(module: Module, names: set[str], idle: list[ast.AST]) -> set[str]:
+    """The names that module-level code uses in the nodes ``idle`` alone."""
     return {
         name
         for name in names
-        if guarded
+        if idle
         and all(
-            any(is_inside(use, stmt) for stmt in guarded)
+            any(use is each or is_inside(use, each) for each in idle)
             for use in module.occurrences(name)
             if module.function(use) is None
         )
@@ -202,9 +235,14 @@ def _inherited(module: Module) -> Iterator[tuple[ast.AST, str]]:
     """Pairs of a method and a base of its class, whose methods are the class's own, too."""
     for owner in module.nodes(ast.ClassDef):
         methods: list[ast.AST] = [each for each in owner.body if isinstance(each, Function)]
-        for base in owner.bases:
+        for base in () if _has_no_more(owner) else owner.bases:
             for method in methods or [module.tree]:
                 yield method, module.last_name(base)
+
+
+def _has_no_more(owner: ast.ClassDef) -> bool:
+    """Whether a class is what its bases are, under another name: ``class Second(First): pass``."""
+    return not owner.decorator_list and not any(isinstance(each, Function) for each in owner.body)
 
 
 def _renamed(module: Module) -> set[str]:

@@ -11,7 +11,8 @@ from ...source.tree import argument, parameters, precedes
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
 
-SAVERS = ("save", "save_on_main", "dump")
+HELPER = "save_on_main"  # of patched scripts
+SAVERS = ("save", HELPER, "dump")
 MOVES = ("cuda", "to", "train", "eval")  # methods that return their object
 MAX_DEPTH = 3
 
@@ -21,6 +22,8 @@ def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name]]:
     if not program.calls_to("DistributedDataParallel"):
         return
     for module, call in program.calls_to(*SAVERS):
+        if module.last_name(call.func) != HELPER and program.callees(module, call):
+            continue  # the program's own save(), which may take the module out
         for value in saved_values(module, argument(call, 0, "obj")):
             if isinstance(value, ast.Name) and is_wrapped(program, module, value):
                 yield module, value

@@ -5,6 +5,7 @@ Tables of dotted names, as imports resolve them. A rule that asks one of them kn
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable
 
 from ..language.names import ModuleSet
@@ -60,6 +61,13 @@ DEALS_DATA = {
     *("accelerate.Accelerator", "Accelerator", "lightning.Fabric", "Fabric", "LightningLite"),
     *("deepspeed.initialize", "colossalai.initialize", "Booster"),
 }
+# What of these torch makes of a process group, and not the group.
+NEED_GROUP = {
+    *("torch.nn.parallel.DistributedDataParallel", "apex.parallel.DistributedDataParallel"),
+    *("FullyShardedDataParallel", "fully_shard", "ZeroRedundancyOptimizer", "DistributedSampler"),
+}
+# Make the group, under other names than torch's.
+MAKE_GROUP = {"init_distributed", "init_dist", "TrainingArguments", "PartialState", "hvd.init"}
 # Each rank of a group has to call these, or all wait.
 COLLECTIVES = {
     *("barrier", "monitored_barrier", "all_reduce", "all_gather", "all_gather_object"),
@@ -99,4 +107,29 @@ def calls_one_of(program: ModuleSet, names: Iterable[str]) -> bool:
         is_one_of(module.dotted(call.func), names) and program.resolve(module, call.func) is None
         for module in program.modules
         for call in module.calls_to(*sorted(lasts))
+    )
+
+
+def starts_under_horovod(program: ModuleSet) -> bool:
+    """Whether Horovod numbers the ranks, and torch has no process group that could be asked."""
+    return not any(module.calls_to("init_process_group") for module in program.modules) and any(
+        module.dotted(call.func).startswith("horovod.")
+        for module in program.modules
+        for call in module.calls_to("init")
+    )
+
+
+def may_have_group(program: ModuleSet) -> bool:
+    """Whether something makes a process group: the program, or what it does not show."""
+    if program.unread or any(
+        module.calls_to("init_process_group", "destroy_process_group") for module in program.modules
+    ):
+        return True
+    makers = AVERAGES_GRADIENTS | DEALS_DATA | DIVIDES_WORK | OWNS_LOOP | MAKE_GROUP
+    return calls_one_of(program, makers - NEED_GROUP) or any(
+        "dist" in (name := module.last_name(call.func).lower())
+        and any(word in name for word in ("init", "setup", "launch"))
+        and program.resolve(module, call.func) is None
+        for module in program.modules
+        for call in module.nodes(ast.Call)
     )

@@ -21,6 +21,7 @@ from ...source.tree import (
 )
 from ..language.call_graph import CallGraph
 from ..language.conditions import plain_test
+from ..language.literal_arguments import calls_that_train
 from ..language.name_flow import names_in, spread
 from ..language.objects import class_of
 from .frameworks import OPTIMIZERS
@@ -181,16 +182,16 @@ def train_loops(graph: CallGraph) -> list[TrainLoop]:
     Where a function goes back and steps, those around its calls are.
     """
     owners: dict[tuple[Module, ast.For | ast.While], list[ast.Call]] = defaultdict(list)
-    once: dict[Function, None] = {}  # functions that go back, not in a loop of their own
+    once: dict[Function, Module] = {}  # functions that go back, not in a loop of their own
     for module in graph.modules:
         for call in module.calls_to("backward"):
             loop, function = step_loop_around(graph, module, call), module.function(call)
             if is_backward(call) and loop is not None:
                 owners[module, loop].append(call)
             elif is_backward(call) and function is not None:
-                once[function] = None
-    for function in once:
-        for where, loop, call in _loops_around_calls(graph, function, frozenset()):
+                once[function] = module
+    for function, module in once.items():
+        for where, loop, call in _loops_around_calls(graph, module, function, frozenset()):
             if call not in owners[where, loop]:
                 owners[where, loop].append(call)
             for inside in [key for key in owners if key[0].function(key[1]) is function]:
@@ -255,20 +256,21 @@ def _places_above(
 
 
 def _loops_around_calls(
-    graph: CallGraph, function: Function, seen: frozenset[Function]
+    graph: CallGraph, module: Module, function: Function, seen: frozenset[Function]
 ) -> Iterator[tuple[Module, ast.For | ast.While, ast.Call]]:
     """The loops around the calls of a function that steps, also through functions without one."""
     if function in seen or len(seen) > MAX_CALLERS:
         return
     below = {*seen, function}
     steps = any(is_step(call) for each in below for call in within(each.body, ast.Call))
-    for where, call in [*graph.callers(function), *_calls_of_overridden(graph, function)]:
+    called = [*graph.callers(function), *_calls_of_overridden(graph, function)]
+    for where, call in calls_that_train(module, function, called):
         loop, caller = loop_around(where, call), where.function(call)
         if loop is not None:
             if steps or any(is_step(each) for each in within(loop.body, ast.Call)):
                 yield where, loop, call
         elif caller is not None:
-            yield from _loops_around_calls(graph, caller, seen | {function})
+            yield from _loops_around_calls(graph, where, caller, seen | {function})
 
 
 def _calls_of_overridden(graph: CallGraph, function: Function) -> Iterator[tuple[Module, ast.Call]]:
