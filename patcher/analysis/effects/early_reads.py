@@ -25,7 +25,7 @@ from ..language.passed_arguments import argument_for_parameter, default_value
 from ..ranks.rank_reach import RANKS, Role, roles_reaching, values_by_role
 from ..training.program import Program
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
-from .path_text import bound_at_top, options_in, parts_left, text_of_path
+from .path_text import bound_at_top, options_in, parts_left, text_of_path, texts_in_loops
 
 # Each process gets a file of its own from these.
 OWN_FILES = ("SummaryWriter",)
@@ -62,7 +62,8 @@ def early_reads(
         reads = [each for each in effects if is_of_file(each, Kind.READ)]
         writes = [by_one_rank(each) for each in effects if is_written(each)]
         for read in reads if written else ():
-            found = write_of(written, path_key(program, module, read, call))
+            keys = path_keys(program, module, read, call)
+            found = next((each for key in keys if (each := write_of(written, key))), None)
             if found is None or never_both(module, found, call):
                 continue
             if Role.OTHER in read.roles & roles and program.is_live(module, call):
@@ -70,16 +71,15 @@ def early_reads(
         if meets:
             written.clear()
         for write in writes:
-            key = path_key(program, module, write, call)
+            keys = path_keys(program, module, write, call)
             is_waited_for = any(
                 each.effect.module is write.effect.module
                 and precedes(write.effect.node, each.effect.node)
                 for each in meets
             )
-            if key and write.roles & roles == {Role.MAIN} and not is_waited_for:
-                written[key] = call
-        if key := helpers_path(program, module, call):
-            written[key] = call
+            if write.roles & roles == {Role.MAIN} and not is_waited_for:
+                written |= dict.fromkeys(keys, call)
+        written |= dict.fromkeys(helpers_paths(program, module, call), call)
 
 
 def write_of(written: dict[str, ast.Call], path: str) -> ast.Call | None:
@@ -93,14 +93,11 @@ def write_of(written: dict[str, ast.Call], path: str) -> ast.Call | None:
     return next((written[file] for file in files if file in written), None)
 
 
-def helpers_path(program: Program, module: Module, call: ast.Call) -> str:
-    """The path that a helper of patched scripts writes on rank 0 alone, as text; or ""."""
+def helpers_paths(program: Program, module: Module, call: ast.Call) -> list[str]:
+    """The paths that a helper of patched scripts writes on rank 0 alone, as text."""
     place = HELPERS.get(module.last_name(call.func))
     path = None if place is None else argument(call, place, "path")
-    if path is None:
-        return ""
-    value = module.definition(path, call) if isinstance(path, ast.Name) else None
-    return text_of_path(program, module, value or path)
+    return [] if path is None else own_texts(program, module, path, call)
 
 
 def writes_and_reads(program: Program, module: Module, body: list[ast.stmt]) -> bool:
@@ -150,20 +147,26 @@ def by_one_rank(write: Reached) -> Reached:
     return replace(write, path=path.body, roles=write.roles & {Role.MAIN})
 
 
-def path_key(program: Program, module: Module, reached: Reached, call: ast.Call) -> str:
-    """A path as text, if it means the same in the function around the call; else ""."""
+def own_texts(program: Program, module: Module, path: ast.expr, call: ast.Call) -> list[str]:
+    """A path of the function around a call as text, also for each value of a loop around it."""
+    value = module.definition(path, call) if isinstance(path, ast.Name) else None
+    text = text_of_path(program, module, value or path)
+    return list(dict.fromkeys([text, *texts_in_loops(module, text, path)]))
+
+
+def path_keys(program: Program, module: Module, reached: Reached, call: ast.Call) -> list[str]:
+    """A path as text, where it means the same in the function around the call."""
     path, where = reached.path, reached.path_module
     if path is None or where is None:
-        return ""
+        return []
     if where is module and module.function(path) is module.function(call):
-        value = module.definition(path, call) if isinstance(path, ast.Name) else None
-        return text_of_path(program, module, value or path)
+        return own_texts(program, module, path, call)
     if passed := text_for_caller(program, module, reached, call):
-        return passed
-    if composed := text_of_composed(program, module, where, path, call):
+        return [passed]
+    if composed := texts_of_composed(program, module, where, path, call):
         return composed
     if kept := text_of_attributes(program, module, where, path, call):
-        return kept
+        return [kept]
     names = {
         name
         for node in options_in(program, where, path)
@@ -173,23 +176,26 @@ def path_key(program: Program, module: Module, reached: Reached, call: ast.Call)
         name in names or name.id in where.aliases or bound_at_top(where, name) is not None
         for name in everywhere(path, ast.Name)
     )
-    return text_of_path(program, where, path) if is_alike else ""
+    return [text_of_path(program, where, path)] if is_alike else []
 
 
-def text_of_composed(
+def texts_of_composed(
     program: Program, module: Module, where: Module, path: ast.expr, call: ast.Call
-) -> str:
+) -> list[str]:
     """A path that a called function puts together from parameters, with what the call passes.
 
     ``join("data", name)`` for ``save(name, words)``, also where the function that is called passes
-    it on; "" where it holds anything else.
+    it on, and for each value of a loop over names; nothing where it holds anything else.
     """
     function = where.function(path)
     value = where.definition(path, path) or path if isinstance(path, ast.Name) else path
     text = text_of_path(program, where, value)
     if function is None or not parts_left(where, text):
-        return ""
-    return text_from_call(program, module, call, (where, function), text, MAX_CALLS)
+        return []
+    texts = texts_in_loops(where, text, path)
+    maker = (where, function)
+    found = [text_from_call(program, module, call, maker, each, MAX_CALLS) for each in texts]
+    return [each for each in found if each]
 
 
 @answered_once
