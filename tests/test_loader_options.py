@@ -89,7 +89,7 @@ import torch
 from torch.utils.data import DataLoader
 torch.distributed.init_process_group('gloo')
 options = {options}
-loader = DataLoader(data, batch_size=8, **options)
+loader = DataLoader(data, batch_size=8{told}, **options)
 def test(model):
     model.eval()
     hits = 0
@@ -101,11 +101,16 @@ test(model)
 """
 
 
+def evaluated(options: str, told: str = "") -> str:
+    return EVALUATED.format(options=options, told=told)
+
+
 def test_a_share_is_not_shuffled_by_options_of_the_loader() -> None:
-    text = EVALUATED.format(options="{}\nif has_card():\n    options.update({'shuffle': True})")
-    new = fixed("DF505", text)
+    options = "{}\nif has_card():\n    options.update({'shuffle': True})"
+    new = fixed("DF505", evaluated(options))
     dealt = "{**options, 'shuffle': False, 'sampler': shard_of_batches(data, 8)}"
     assert f"batch_size=8, **options if not torch.distributed.is_initialized() else {dealt})" in new
-    assert ", **options, sampler=None if" in fixed("DF505", EVALUATED.format(options="{'a': 1}"))
-    mixed = EVALUATED.format(options="{'sampler': read()}")
+    for text in (evaluated("{'a': 1}"), evaluated("read()", ", shuffle=False")):
+        assert ", **options, sampler=None if" in fixed("DF505", text)
+    mixed = evaluated("{'sampler': read()}")
     assert fixed("DF505", mixed) == mixed.lstrip()

@@ -68,7 +68,8 @@ def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]
     last, options = last_argument(loader.call), options_of(loader.call)
     if last is None or (options and may_hold(loader.module, "sampler")):
         return ()
-    if any(may_shuffle(loader.module, each) for each in options):
+    is_told = argument(loader.call, 2, "shuffle") is not None
+    if not is_told and any(may_shuffle(loader.module, each) for each in options):
         dealt = with_sampler(loader.module, options[0], sampler, alone)
         return (*dealt, *gather) if dealt and not options[1:] else ()
     return (Rewrite(last, f", sampler=None if {alone} else {sampler}", after=True), *gather)
