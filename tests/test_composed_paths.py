@@ -197,3 +197,44 @@ def test_a_file_of_this_second_is_another_one_on_each_rank(
 ) -> None:
     told = [each.because for each in found("DF604", NAMED.format(folder=folder, load=load))]
     assert any("is in its name" in each for each in told) is is_told
+
+
+PREPARED = """
+import json, os, torch
+
+class Lines:
+    def __init__(self, path):
+        self.lines = open(path).readlines()
+
+def prepare(folder):
+    os.makedirs(folder, exist_ok=True)
+    {loop}
+        path = os.path.join(folder, split + ".json")
+        if not os.path.exists(path) and torch.distributed.get_rank() == 0:
+            with open(path, "w") as file:
+                json.dump(n, file)
+
+def main(args):
+    torch.distributed.init_process_group("gloo")
+    prepare(args.data)
+    return Lines(os.path.join(args.data, "train.json"))
+
+main(args)
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "is_told"),
+    [
+        ('for n, split in ((90, "train"), (10, "dev")):', True),
+        ('for split in ["dev", "train"]:', True),
+        ('sizes = {"train": 90}\n    for split in sizes:', True),
+        ('for split in ("dev", "test"):', False),
+        ("for split in splits:", False),
+    ],
+)
+def test_what_a_loop_over_names_writes_is_waited_for(loop: str, is_told: bool) -> None:
+    text = PREPARED.format(loop=loop)
+    assert bool(found("DF604", text)) is is_told
+    if is_told:
+        assert "barrier()  # rank 0 may still be writing\n    return Lines(" in fixed("DF604", text)

@@ -79,6 +79,18 @@ def test_a_role_names_the_line_that_the_value_reaches(tmp_path: Path) -> None:
     assert role.default == 8
 
 
+def test_a_loss_that_is_printed_for_each_example_accumulates_nothing(tmp_path: Path) -> None:
+    printed = ODD_NAMES.replace(" / opt.wait", "").replace("(step + 1) % opt.wait == 0", "True")
+    printed = printed.replace(
+        "        loss.backward()\n",
+        "        loss.backward()\n        print(loss.item() / len(x.to(opt.wait)))\n"
+        "        shown_loss = loss.item() / len(x.to(opt.no_cuda))\n",
+    )
+    declared = 'parser.add_argument("--no-cuda", action="store_true")\n    opt = parser.parse_args'
+    script = write(tmp_path, run=printed.replace("opt = parser.parse_args", declared), data=DATA)
+    assert "accumulation" not in flags_of(script)
+
+
 @pytest.mark.parametrize("fixture", ["bigclonebench", "graphcodebert"])
 def test_the_family_has_the_roles_of_its_names(fixture: str) -> None:
     found = flags_of(ROOT / "fixtures" / fixture / "run.py")

@@ -88,3 +88,35 @@ def test_a_horizon_beside_the_calls_of_the_function_that_trains_is_divided() -> 
         assert found("DF702", new) == []
     for right in ("len(tests)", "len(rows) // torch.distributed.get_world_size()"):
         assert fixed("DF702", text := CALLED.format(examples=right)) == text.lstrip()
+
+
+EVALUATED = """
+import torch
+from torch.utils.data import DataLoader
+torch.distributed.init_process_group('gloo')
+options = {options}
+loader = DataLoader(data, batch_size=8{told}, **options)
+def test(model):
+    model.eval()
+    hits = 0
+    with torch.no_grad():
+        for x, y in loader:
+            hits += (model(x).argmax(1) == y).sum().item()
+    return hits / len(loader.dataset)
+test(model)
+"""
+
+
+def evaluated(options: str, told: str = "") -> str:
+    return EVALUATED.format(options=options, told=told)
+
+
+def test_a_share_is_not_shuffled_by_options_of_the_loader() -> None:
+    options = "{}\nif has_card():\n    options.update({'shuffle': True})"
+    new = fixed("DF505", evaluated(options))
+    dealt = "{**options, 'shuffle': False, 'sampler': shard_of_batches(data, 8)}"
+    assert f"batch_size=8, **options if not torch.distributed.is_initialized() else {dealt})" in new
+    for text in (evaluated("{'a': 1}"), evaluated("read()", ", shuffle=False")):
+        assert ", **options, sampler=None if" in fixed("DF505", text)
+    mixed = evaluated("{'sampler': read()}")
+    assert fixed("DF505", mixed) == mixed.lstrip()

@@ -7,6 +7,7 @@ from cases import fixed, found
 
 SCRIPT = """
 import torch
+from itertools import cycle
 from torch.utils.data import DataLoader, DistributedSampler
 torch.distributed.init_process_group("gloo")
 model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
@@ -41,6 +42,7 @@ def script(target: str = "x", source: str = "first", other: str = "y = next(othe
         (script(other="y = others.next()"), 2),
         (script("x, y", "zip(first, second)", "pass"), 2),
         (script("i, (x, y)", "enumerate(zip(first, second))", "pass"), 2),
+        (script("x, y", "zip(second, cycle(first))", "pass"), 2),
         (script(other=LOOK), 1),
         (script(other=SHOW), 1),
         (script(other="y = next(iter(first))"), 1),

@@ -424,3 +424,27 @@ def test_similarities_of_all_pairs_are_noted(lines: tuple[str, ...]) -> None:
     assert finding.because.endswith("scores against code of this rank's batch only")
     assert finding.severity is Severity.NOTE
     assert finding.edits == ()
+
+
+THEMSELVES = [
+    ("mask = (torch.ones_like(scores) - torch.eye(len(x))).bool()", "x @ x.t().contiguous()", True),
+    ("mask = ~torch.eye(len(x), dtype=torch.bool)", "torch.mm(x, x.T)", True),
+    ("mask = torch.eye(len(x)).bool()", "F.cosine_similarity(x[:, None], x[None], dim=-1)", True),
+    ("scores.fill_diagonal_(-9)", "x @ x.transpose(0, 1)", True),
+    ("supports = [torch.eye(len(x))]", "x @ x.t()", False),
+    ("mask = ~torch.eye(9, dtype=torch.bool)", "x @ x.transpose(1, 2)", False),
+    ("mask = ~torch.eye(9, dtype=torch.bool)", "x @ self.words.t()", False),
+    ("mask = (x != 0).bool()", "x @ x.t()", False),
+]
+
+
+@pytest.mark.parametrize(("mask", "product", "is_told"), THEMSELVES)
+def test_examples_that_are_scored_among_themselves(mask: str, product: str, is_told: bool) -> None:
+    lines = (f"scores = torch.exp({product} / 0.5)", mask, "return -scores.log().mean()")
+    told = found("DF307", loss_of("x, y", *lines))
+    assert [each.because.split(" of ")[0] for each in told] == ["line 9 scores against x"] * is_told
+
+
+def test_a_penalty_on_weights_that_are_alike_is_no_contrast() -> None:
+    lines = ("scores = x @ x.t() * (1 - torch.eye(len(x)))", "return scores.pow(2).sum()")
+    assert found("DF307", loss_of("x, y", *lines)) == []

@@ -60,6 +60,7 @@ from ..fixes.dataset_by_name import dataset_by_name
 from ..fixes.dealt_batches import deal_batches
 from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
 from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
+from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
 from ..fixes.process_group import lone_process_test, shares_batches
 from ..fixes.turns import edits_to_take_turns
 from ..source.module import Module
@@ -332,16 +333,15 @@ def replace_shuffle(
         return ()  # by position
     data, edits = dataset_by_name(module, loader.call, loader.dataset, DATASET_NAMES)
     dealt = f"DistributedSampler({data})"
-    options = [word.value for word in loader.call.keywords if word.arg is None]
+    options = options_of(loader.call)
     if options and sampler is None and may_hold(module, "sampler"):
         return ()  # which would be given twice
     if shuffle is None and any(may_shuffle(module, each) for each in options):
-        several = sampler is not None or len(options) > 1
-        return (
-            ()
-            if several
-            else shuffle_of_options(module, options[0], module.text(loader.dataset), alone)
-        )
+        if sampler is not None or len(options) > 1:
+            return ()
+        wish = f"{module.text(options[0])}.get('shuffle', False)"
+        dealt = f"DistributedSampler({module.text(loader.dataset)}, shuffle={wish})"
+        return with_sampler(module, options[0], dealt, alone)
     if shuffle is None:
         dealt = f"DistributedSampler({data}, shuffle=False)"
     elif is_true(shuffle) or (sampler and is_none_test(shuffle, sampler)):
@@ -365,31 +365,6 @@ def replace_shuffle(
     else:
         edits.append(Rewrite(last, f", sampler={choice}", after=True))
     return tuple(edits)
-
-
-def may_shuffle(module: Module, options: ast.expr) -> bool:
-    """Whether ``**options`` of a loader may hold ``shuffle``."""
-    if may_hold(module, "shuffle"):
-        return True
-    values = module.alternatives(options, options) or [options]
-    return not all(isinstance(value, ast.Dict) and all(value.keys) for value in values)
-
-
-def may_hold(module: Module, key: str) -> bool:
-    """Whether a dictionary of the module may have a key."""
-    return any(node.value == key for node in module.nodes(ast.Constant))
-
-
-def shuffle_of_options(
-    module: Module, options: ast.expr, data: str, alone: str
-) -> tuple[Edit, ...]:
-    """Edits of ``DataLoader(data, **options)``, whose options tell whether it shuffles."""
-    if not isinstance(options, ast.Name | ast.Attribute):
-        return ()
-    name = module.text(options)
-    dealt = f"DistributedSampler({data}, shuffle={name}.get('shuffle', False))"
-    ranks = f"{{**{name}, 'shuffle': False, 'sampler': {dealt}}}"
-    return (Rewrite(options, f" if {alone} else {ranks}", after=True),)
 
 
 def is_constant(node: ast.expr, value: object) -> bool:

@@ -54,7 +54,7 @@ def findings(program: Program) -> Iterator[Finding]:
     for loop in loops:
         if calls_set_epoch(program, loop.module, loop.scope) or deals_in_order(loop):
             continue
-        if loop.loader is not None and loop.loader.cycle is not None:
+        if loop.loader is not None and keeps_first_epoch(loop, loop.loader):
             yield Finding(
                 loop.module,
                 loop.loader.cycle,
@@ -110,6 +110,13 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
             (insert, *import_of(module, kind)),
         )
+
+
+def keeps_first_epoch(loop: TrainLoop, loader: Loader) -> bool:
+    """Whether a loader is in a ``cycle()`` of all epochs: each epoch's own goes over it anew."""
+    if loader.cycle is None:
+        return False
+    return loop.epochs is None or not is_inside(loader.cycle, loop.epochs)
 
 
 def drawn_anew(loop: TrainLoop) -> tuple[Edit, ...]:

@@ -20,6 +20,7 @@ from ..analysis.training.loaders import Loader
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
 from ..fixes.process_group import evaluation_share, lone_process_test
 from ..source.tree import argument, keyword, last_argument
 
@@ -65,7 +66,11 @@ def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]
     alone = lone_process_test(program, loader.module, loader.call)
     if loader.samplers:
         return (Rewrite(loader.samplers[0], f" if {alone} else {sampler}", after=True), *gather)
-    last = last_argument(loader.call)
-    if last is None:
+    last, options = last_argument(loader.call), options_of(loader.call)
+    if last is None or (options and may_hold(loader.module, "sampler")):
         return ()
+    is_told = argument(loader.call, 2, "shuffle") is not None
+    if not is_told and any(may_shuffle(loader.module, each) for each in options):
+        dealt = with_sampler(loader.module, options[0], sampler, alone)
+        return (*dealt, *gather) if dealt and not options[1:] else ()
     return (Rewrite(last, f", sampler=None if {alone} else {sampler}", after=True), *gather)

@@ -26,7 +26,7 @@ from ..language.passed_arguments import argument_for_parameter, default_value
 from ..ranks.rank_reach import RANKS, Role, roles_reaching, values_by_role
 from ..training.program import Program
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
-from .path_text import bound_at_top, options_in, parts_left, text_of_path
+from .path_text import bound_at_top, options_in, parts_left, text_of_path, texts_in_loops
 
 # Each process gets a file of its own from these.
 OWN_FILES = ("SummaryWriter",)
@@ -66,11 +66,12 @@ def early_reads(
         writes = [by_one_rank(each) for each in effects if is_written(each)]
         saves = [each for each in writes if is_checkpoint(each)]
         for read in reads if written else ():
-            path = path_key(program, module, read, call)
-            found = write_of(written, path) if path else None
+            keys = [key for key in path_keys(program, module, read, call) if key]
+            found = next((each for key in keys if (each := write_of(written, key))), None)
             if doubtful:
                 is_other = found is not None or saves or not is_checkpoint(read)
-                found = None if is_other else like(written, path)
+                alike = (like(written, key) for key in keys or [""])
+                found = None if is_other else next(filter(None, alike), None)
             if found is None or never_both(module, found, call):
                 continue
             if Role.OTHER in read.roles & roles and program.is_live(module, call):
@@ -87,11 +88,11 @@ def early_reads(
                 for each in meets
             )
         ]
-        keys = {path_key(program, module, write, call) for write in late}
-        keys |= {helpers_path(program, module, call)}
-        if doubtful and keys <= {""} and any(write in saves for write in late):
+        keys = [key for write in late for key in path_keys(program, module, write, call)]
+        keys = [key for key in (*keys, *helpers_paths(program, module, call)) if key]
+        if doubtful and not keys and any(write in saves for write in late):
             written[""] = call
-        written.update(dict.fromkeys(keys - {""}, call))
+        written.update(dict.fromkeys(keys, call))
 
 
 def write_of(written: dict[str, ast.Call], path: str) -> ast.Call | None:
@@ -129,14 +130,11 @@ def may_stand_for(path: str, other: str) -> bool:
     return len(pieces) > 1 and re.fullmatch(pattern, NAMED_PART.sub("?", other)) is not None
 
 
-def helpers_path(program: Program, module: Module, call: ast.Call) -> str:
-    """The path that a helper of patched scripts writes on rank 0 alone, as text; or ""."""
+def helpers_paths(program: Program, module: Module, call: ast.Call) -> list[str]:
+    """The paths that a helper of patched scripts writes on rank 0 alone, as text."""
     place = HELPERS.get(module.last_name(call.func))
     path = None if place is None else argument(call, place, "path")
-    if path is None:
-        return ""
-    value = module.definition(path, call) if isinstance(path, ast.Name) else None
-    return text_of_path(program, module, value or path)
+    return [] if path is None else own_texts(program, module, path, call)
 
 
 def writes_and_reads(program: Program, module: Module, body: list[ast.stmt]) -> bool:
@@ -186,20 +184,26 @@ def by_one_rank(write: Reached) -> Reached:
     return replace(write, path=path.body, roles=write.roles & {Role.MAIN})
 
 
-def path_key(program: Program, module: Module, reached: Reached, call: ast.Call) -> str:
-    """A path as text, if it means the same in the function around the call; else ""."""
+def own_texts(program: Program, module: Module, path: ast.expr, call: ast.Call) -> list[str]:
+    """A path of the function around a call as text, also for each value of a loop around it."""
+    value = module.definition(path, call) if isinstance(path, ast.Name) else None
+    text = text_of_path(program, module, value or path)
+    return list(dict.fromkeys([text, *texts_in_loops(module, text, path)]))
+
+
+def path_keys(program: Program, module: Module, reached: Reached, call: ast.Call) -> list[str]:
+    """A path as text, where it means the same in the function around the call."""
     path, where = reached.path, reached.path_module
     if path is None or where is None:
-        return ""
+        return []
     if where is module and module.function(path) is module.function(call):
-        value = module.definition(path, call) if isinstance(path, ast.Name) else None
-        return text_of_path(program, module, value or path)
+        return own_texts(program, module, path, call)
     if passed := text_for_caller(program, module, reached, call):
-        return passed
-    if composed := text_of_composed(program, module, where, path, call):
+        return [passed]
+    if composed := texts_of_composed(program, module, where, path, call):
         return composed
     if kept := text_of_attributes(program, module, where, path, call):
-        return kept
+        return [kept]
     names = {
         name
         for node in options_in(program, where, path)
@@ -209,23 +213,26 @@ def path_key(program: Program, module: Module, reached: Reached, call: ast.Call)
         name in names or name.id in where.aliases or bound_at_top(where, name) is not None
         for name in everywhere(path, ast.Name)
     )
-    return text_of_path(program, where, path) if is_alike else ""
+    return [text_of_path(program, where, path)] if is_alike else []
 
 
-def text_of_composed(
+def texts_of_composed(
     program: Program, module: Module, where: Module, path: ast.expr, call: ast.Call
-) -> str:
+) -> list[str]:
     """A path that a called function puts together from parameters, with what the call passes.
 
     ``join("data", name)`` for ``save(name, words)``, also where the function that is called passes
-    it on; "" where it holds anything else.
+    it on, and for each value of a loop over names; nothing where it holds anything else.
     """
     function = where.function(path)
     value = where.definition(path, path) or path if isinstance(path, ast.Name) else path
     text = text_of_path(program, where, value)
     if function is None or not parts_left(where, text):
-        return ""
-    return text_from_call(program, module, call, (where, function), text, MAX_CALLS)
+        return []
+    texts = texts_in_loops(where, text, path)
+    maker = (where, function)
+    found = [text_from_call(program, module, call, maker, each, MAX_CALLS) for each in texts]
+    return [each for each in found if each]
 
 
 @answered_once

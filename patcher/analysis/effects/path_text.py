@@ -88,6 +88,49 @@ def parts_left(module: Module, text: str) -> list[str]:
     return [each for each in found if each.partition(".")[0] not in module.aliases]
 
 
+def texts_in_loops(module: Module, text: str, place: ast.AST) -> list[str]:
+    """A path's text, once for each value of the loops around it that go over names written out.
+
+    ``for split in ("train", "dev"):``, and ``for split, n in (("train", 90), ("dev", 10)):``.
+    """
+    texts = [text]
+    for loop in module.ancestors(place):
+        if isinstance(loop, FUNCTIONS):
+            break
+        for name, values in names_gone_over(module, loop).items():
+            if f"{{{name}}}" in text:
+                texts = [each.replace(f"{{{name}}}", value) for each in texts for value in values]
+    return texts
+
+
+def names_gone_over(module: Module, loop: ast.AST) -> dict[str, list[str]]:
+    """The variables of a loop that are a text written out each time, with the texts."""
+    if not isinstance(loop, ast.For):
+        return {}
+    source = loop.iter
+    if isinstance(source, ast.Name):
+        source = module.definition(source, loop) or bound_at_top(module, source) or source
+    targets, rows = [loop.target], [[each] for each in elements(source)]
+    if isinstance(loop.target, ast.Tuple):
+        targets, rows = loop.target.elts, [elements(row[0]) for row in rows]
+    found = {}
+    for target, column in zip(targets, zip(*rows, strict=False), strict=False):
+        texts = [each.value for each in column if isinstance(each, ast.Constant)]
+        if isinstance(target, ast.Name) and len(texts) == len(column):
+            found[target.id] = [each for each in texts if isinstance(each, str)]
+    return {name: texts for name, texts in found.items() if len(texts) == len(rows)}
+
+
+def elements(source: ast.expr) -> list[ast.expr]:
+    """What a loop gets of a list, tuple, set or dict that is written out."""
+    match source:
+        case ast.List(elts=items) | ast.Tuple(elts=items) | ast.Set(elts=items):
+            return items
+        case ast.Dict(keys=keys):
+            return [key for key in keys if key is not None]
+    return []
+
+
 def options_in(program: Program, module: Module, path: ast.expr) -> list[ast.Attribute]:
     """The options in a path: ``args.folder``, ``self.args.folder``."""
     last_names = {name.rpartition(".")[2] for name in program.argument_names}

@@ -14,7 +14,7 @@ from ....recipes.flag_names import ROLES, flag_for, normalize_flag
 from ....recipes.script_flags import Option
 from ....record import record
 from ...source.module import Module
-from ...source.tree import argument, below, everywhere, parameters, within
+from ...source.tree import argument, below, everywhere, mentions, parameters, within
 from ..language.passed_arguments import argument_for_parameter, default_value
 from ..training.frameworks import OPTIMIZERS
 from ..training.loaders import Loader, loader_calls, loader_from_call
@@ -61,7 +61,8 @@ def flag_roles(program: Program) -> dict[str, FlagRole]:
         reached: dict[str, tuple[Module, ast.AST]] = {}
         for module, expr in uses.get(role, ()):
             for dest in options_in(program, module, expr):
-                reached.setdefault(dest, (module, expr))
+                if not program.options[dest].is_switch:  # all roles take values
+                    reached.setdefault(dest, (module, expr))
         chosen = _choose(role, [one for one in reached if not _is_taken(one, found, program)])
         if chosen is not None:
             module, node = reached[chosen]
@@ -106,7 +107,7 @@ def role_places(program: Program) -> dict[str, list[tuple[Module, ast.expr]]]:
     for loop in program.train_loops:
         if loop.accumulation is not None:
             uses["accumulation"].append((loop.module, loop.accumulation))
-        uses["accumulation"] += [(loop.module, each) for each in _loss_divisors(loop.steps)]
+        uses["accumulation"] += [(loop.module, n) for n in _loss_divisors(loop.module, loop.steps)]
         if loop.epochs is not None:
             uses["epochs"].append((loop.module, loop.epochs.iter))
         else:
@@ -138,10 +139,12 @@ def _other_loaders(program: Program, training: Iterable[Loader]) -> Iterator[Loa
             yield loader_from_call(module, call)
 
 
-def _loss_divisors(loop: ast.For | ast.While) -> Iterator[ast.expr]:
+def _loss_divisors(module: Module, loop: ast.For | ast.While) -> Iterator[ast.expr]:
     """``n`` of ``loss = loss / n`` and ``(loss / n).backward()`` in a loop."""
     for node in within(loop.body, ast.BinOp):
-        if isinstance(node.op, ast.Div) and "loss" in ast.unparse(node.left).lower():
+        stmt = module.statement(node)
+        is_kept = isinstance(stmt, ast.Assign) or mentions(stmt, "backward")
+        if is_kept and isinstance(node.op, ast.Div) and "loss" in ast.unparse(node.left).lower():
             yield node.right
     for each in within(loop.body, ast.AugAssign):
         if isinstance(each.op, ast.Div) and "loss" in ast.unparse(each.target).lower():

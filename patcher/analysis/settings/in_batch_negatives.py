@@ -20,6 +20,8 @@ from ...source.tree import (
 
 TRANSPOSES = ("t", "T", "transpose", "mT")
 TENSORS = ("tensor", "as_tensor", "LongTensor", "IntTensor")
+# These make a loss of the scores of one example against all.
+NORMALISING = ("exp", "softmax", "log_softmax", "logsumexp", "cross_entropy", "CrossEntropyLoss")
 SIMILARITY = re.compile("cos|sim", re.IGNORECASE)  # cosine_similarity(), self.sim()
 
 
@@ -70,7 +72,8 @@ def whole_scores(module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Scores of which rows and columns are examples alike, each with a place that tells so.
 
     ``torch.diag(scores)`` takes those of each example and its partner; what is computed of
-    ``scores`` and of ``scores.T`` looks for the partner in both directions.
+    ``scores`` and of ``scores.T`` looks for the partner in both directions. Scores of a batch
+    against itself leave out those of each example with itself.
     """
     for call in module.calls_to("diag", "diagonal"):
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
@@ -85,6 +88,41 @@ def whole_scores(module: Module) -> Iterator[tuple[ast.expr, ast.expr]]:
             if module.function(other) is module.function(call)
         ):
             yield call, turned
+    for function in module.all_functions:
+        yield from scores_among_themselves(module, function)
+
+
+def scores_among_themselves(
+    module: Module, function: Function
+) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """``exp(mm(x, x.t()) / heat)`` of a function that masks the diagonal out, with its product."""
+    calls = {module.last_name(call.func): call for call in within(function.body, ast.Call)}
+    if calls.keys().isdisjoint(NORMALISING):
+        return
+    masks_diagonal = "fill_diagonal_" in calls or any(
+        module.last_name(call.func) == "eye" and is_taken_off(module, call)
+        for call in within(function.body, ast.Call)
+    )
+    for product in all_pairs_products(module, function) if masks_diagonal else ():
+        if same_code(product.rows, product.columns) and not is_within_examples(product.node):
+            yield product.node, product.node
+
+
+def is_taken_off(module: Module, eye: ast.Call) -> bool:
+    """Whether ``torch.eye(n)`` masks: ``ones - eye``, ``~eye``, ``eye.bool()``, or of that type."""
+    if any(word.arg == "dtype" and module.text(word.value)[-4:] == "bool" for word in eye.keywords):
+        return True
+    below: ast.AST = eye
+    for up in module.ancestors(eye):
+        match up:
+            case ast.BinOp(op=ast.Sub(), right=right) if right is below:
+                return True
+            case ast.UnaryOp(op=ast.Invert()) | ast.Attribute(attr="bool" | "byte"):
+                return True
+            case ast.stmt():
+                return False
+        below = up
+    return False
 
 
 @record
@@ -169,6 +207,8 @@ def is_all_pairs_rule(rule: str) -> bool:
 def transposed_operand(node: ast.expr) -> ast.expr | None:
     """``x`` of ``x.t()``, ``x.T``, ``x.transpose(0, 1)`` and ``torch.transpose(x, 0, 1)``."""
     match node:
+        case ast.Call(func=ast.Attribute(value=inner, attr="contiguous"), args=[]):
+            return transposed_operand(inner)
         case ast.Call(func=ast.Attribute(value=ast.Name("torch"), attr=name), args=[inner, *_]):
             return inner if name in TRANSPOSES else None
     inner = node.func if isinstance(node, ast.Call) else node
@@ -178,7 +218,7 @@ def transposed_operand(node: ast.expr) -> ast.expr | None:
 
 
 def crossed_operands(*operands: ast.expr) -> tuple[ast.expr, ast.expr] | None:
-    """``x`` and ``y`` of ``x.unsqueeze(1)`` and ``y.unsqueeze(0)``, in either order."""
+    """``x`` and ``y`` of ``x.unsqueeze(1)`` and ``y[None]``, in either order."""
     sides: dict[object, ast.expr] = {}
     for operand in operands:
         match operand:
@@ -186,6 +226,10 @@ def crossed_operands(*operands: ast.expr) -> tuple[ast.expr, ast.expr] | None:
                 func=ast.Attribute(value=vectors, attr="unsqueeze"), args=[ast.Constant(axis)]
             ):
                 sides[axis] = vectors
+            case ast.Subscript(value=vectors, slice=index):
+                axes = index.elts if isinstance(index, ast.Tuple) else [index]
+                new = [n for n, each in enumerate(axes) if ast.unparse(each) == "None"]
+                sides |= dict.fromkeys(new, vectors)
     return (sides[1], sides[0]) if sides.keys() == {0, 1} else None
 
 
@@ -231,16 +275,16 @@ def masks_of_batches(module: Module) -> Iterator[tuple[Function, Mask]]:
 
 
 def is_within_examples(node: ast.expr) -> bool:
-    """Whether a comparison has an axis for the batch beside the two that are compared."""
+    """Whether an expression has an axis for the batch beside the two whose pairs it takes."""
     return any(
         isinstance(each.slice, ast.Tuple) and len(each.slice.elts) > 2
         for each in everywhere(node, ast.Subscript)
     ) or any(
         isinstance(call.func, ast.Attribute)
-        and call.func.attr == "unsqueeze"
-        and not (isinstance(axis := call.args[0], ast.Constant) and axis.value in (0, 1))
+        and call.func.attr in ("unsqueeze", "transpose")
+        and not (isinstance(axis, ast.Constant) and axis.value in (0, 1))
         for call in everywhere(node, ast.Call)
-        if call.args
+        for axis in call.args[-2:]
     )
 
 
