@@ -54,10 +54,11 @@ def findings(program: Program) -> Iterator[Finding]:
     for loop in loops:
         if calls_set_epoch(program, loop.module, loop.scope) or deals_in_order(loop):
             continue
-        if loop.loader is not None and keeps_first_epoch(loop, loop.loader):
+        cycle = loop.loader.cycle if loop.loader is not None else None
+        if cycle is not None and keeps_first_epoch(loop, cycle):
             yield Finding(
                 loop.module,
-                loop.loader.cycle,
+                cycle,
                 "cycle() keeps the first epoch's batches and deals them again, alone too",
                 severity=Severity.NOTE,
             )
@@ -77,7 +78,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(loop.module, loop.steps, NO_NUMBER, drawn_anew(loop))
             continue
         module, (epochs, number), name, use = place
-        is_dealt = loader.distributed_samplers or gets_rank_sampler(program, loader)
+        is_dealt = bool(loader.distributed_samplers) or gets_rank_sampler(program, loader)
         if not is_dealt or calls_set_epoch(program, module, epochs.body):
             continue
         if loader in beside and is_made_under_test(loader, epochs):
@@ -112,11 +113,9 @@ def findings(program: Program) -> Iterator[Finding]:
         )
 
 
-def keeps_first_epoch(loop: TrainLoop, loader: Loader) -> bool:
-    """Whether a loader is in a ``cycle()`` of all epochs: each epoch's own goes over it anew."""
-    if loader.cycle is None:
-        return False
-    return loop.epochs is None or not is_inside(loader.cycle, loop.epochs)
+def keeps_first_epoch(loop: TrainLoop, cycle: ast.Call) -> bool:
+    """Whether a ``cycle()`` is of all epochs: each epoch's own goes over its loader anew."""
+    return loop.epochs is None or not is_inside(cycle, loop.epochs)
 
 
 def drawn_anew(loop: TrainLoop) -> tuple[Edit, ...]:

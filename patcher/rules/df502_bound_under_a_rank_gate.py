@@ -98,7 +98,9 @@ def resumed_alone(program: Program) -> Iterator[Finding]:
             ):
                 continue
             for number in below(epochs.iter):
-                stores = stores_of(module, number) if isinstance(number, TARGETS) else []
+                if not isinstance(number, TARGETS):
+                    continue
+                stores = stores_of(module, number)
                 above = [each for each in stores if precedes(each, epochs)]
                 if (
                     above

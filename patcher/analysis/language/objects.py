@@ -68,7 +68,7 @@ def _class_of_name(graph: Resolver, module: Module, node: ast.Name, depth: int) 
 
 def _class_of_part(graph: Resolver, module: Module, node: ast.Name, depth: int) -> ClassOf | None:
     """The class of a name that is bound once, to a part of what a function returns in a tuple."""
-    stores = module.stores.get((module.function(node), node.id), ())
+    stores = [*module.stores.get((module.function(node), node.id), ())]
     holder = module.parents[stores[0]] if len(stores) == 1 else None
     stmt = module.parents[holder] if isinstance(holder, ast.Tuple) else None
     if not isinstance(stmt, ast.Assign) or not isinstance(stmt.value, ast.Call):

@@ -409,8 +409,8 @@ class _DivergenceWalk:
                 if is_shape or called in SIZES:
                     for pick in everywhere(part, ast.Subscript):
                         yield variable_name(pick.slice)  # labels[mask].size(), by the mask
-                    for name in everywhere(part, ast.Name):
-                        yield size_of(name.id)
+                    for sized in everywhere(part, ast.Name):
+                        yield size_of(sized.id)
                 index = table.ends[index]
                 continue
             if called:
