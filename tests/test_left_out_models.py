@@ -316,4 +316,6 @@ def test_a_model_that_a_class_builds_for_its_base_is_wrapped_without_an_option(
     path = tmp_path / "run.py"
     path.write_text(BUILDERS)
     (change,) = patch(path).changes
-    assert "        if torch.distributed.is_initialized():\n            model =" in change.text
+    gate = "\n        if torch.distributed.is_initialized():\n"
+    wrapped = change.text.partition(gate)[2].partition("return model")[0]
+    assert "model = torch.nn.parallel.DistributedDataParallel(model" in wrapped

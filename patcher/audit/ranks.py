@@ -33,7 +33,6 @@ OF_A_RANK = re.compile(
     r"|card|local|replica",
     re.IGNORECASE,
 )
-MAX_DEPTH = 8
 
 
 def process_groups(program: Program) -> list[tuple[Module, ast.Call]]:
@@ -179,79 +178,72 @@ def may_name_rank(
     program: Program,
     module: Module,
     node: ast.AST,
-    depth: int = 0,
-    seen: frozenset[str] = frozenset(),
+    seen: set[str] | None = None,
 ) -> bool:
     """Whether the value of an expression may differ between ranks, as far as names tell.
 
     Variables, parameters and attributes are followed to their values. A name that sounds of a rank,
-    a card, a process or a time counts, so that only True may be wrong.
+    a card, a process or a time counts, so that only True may be wrong. ``seen`` grows by what has
+    been asked already: names with their functions, attributes and functions.
     """
-    if depth > MAX_DEPTH:
-        return True
+    seen = set() if seen is None else seen
     for part in everywhere(node, ast.Attribute):
         if OF_A_RANK.search(part.attr) and part.attr not in ("split", "splitext", "partition"):
             return True
         key = f".{part.attr}"
-        if key not in seen and any(
-            may_name_rank(program, where, value, depth + 1, seen | {key})
+        if is_new(key, seen) and any(
+            may_name_rank(program, where, value, seen)
             for where in program.modules
             for value in where.attribute_values.get(part.attr, ())
         ):
             return True
     for text in everywhere(node, ast.Constant):
-        if isinstance(text.value, str) and re.search(r"RANK|WORLD|%p|\{rank", text.value):
+        if isinstance(text.value, str) and re.search(r"RANK|%p|\{rank", text.value):
             return True
     for call in everywhere(node, ast.Call):
         if module.last_name(call.func) in QUERIES:
             return True
         for where, function in callees(program, module, call):
-            if function.name not in seen and may_return_rank(
-                program, where, function, depth, seen | {function.name}
+            if is_new(function.name, seen) and any(
+                result.value is not None and may_name_rank(program, where, result.value, seen)
+                for result in within(function.body, ast.Return)
             ):
                 return True
     for name in everywhere(node, ast.Name):
         home = module.function(name)
         key = f"{name.id} in {home.name}" if home else name.id
-        if isinstance(name.ctx, ast.Load) and key not in seen:
+        if isinstance(name.ctx, ast.Load) and is_new(key, seen):
             if OF_A_RANK.search(name.id) and name.id not in module.aliases:
                 return True
-            if _value_may_name_rank(program, module, name, depth, seen | {key}):
+            if _value_may_name_rank(program, module, name, seen):
                 return True
     return False
 
 
-def may_return_rank(
-    program: Program, module: Module, function: Function, depth: int, seen: frozenset[str]
-) -> bool:
-    """Whether what a function returns may differ between ranks."""
-    return any(
-        result.value is not None and may_name_rank(program, module, result.value, depth + 1, seen)
-        for result in within(function.body, ast.Return)
-    )
+def is_new(key: str, seen: set[str]) -> bool:
+    """Whether something has not been asked yet; from here on it has."""
+    if key in seen:
+        return False
+    seen.add(key)
+    return True
 
 
-def _value_may_name_rank(
-    program: Program, module: Module, name: ast.Name, depth: int, seen: frozenset[str]
-) -> bool:
+def _value_may_name_rank(program: Program, module: Module, name: ast.Name, seen: set[str]) -> bool:
     function = module.function(name)
     while True:
         for store in module.stores.get((function, name.id), ()):
             stmt = module.statement(store)
             value = getattr(stmt, "value", None) or getattr(stmt, "iter", None)
-            if value is not None and may_name_rank(program, module, value, depth + 1, seen):
+            if value is not None and may_name_rank(program, module, value, seen):
                 return True
-            if any(
-                may_name_rank(program, module, test, depth + 1, seen)
-                for test in deciders(module, stmt)
-            ):
+            if any(may_name_rank(program, module, test, seen) for test in deciders(module, stmt)):
                 return True
         if function is None or (function, name.id) in module.stores:
             return False
         if name.id in parameters(function):
             return any(
                 (value := argument_for_parameter(module, function, call, name.id)) is not None
-                and may_name_rank(program, where, value, depth + 1, seen)
+                and may_name_rank(program, where, value, seen)
                 for where, call in program.callers(function)
             )
         function = module.function(function)

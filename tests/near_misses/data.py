@@ -393,9 +393,9 @@ REPAIRED: list[tuple[str, str, str, str]] = [
         @@ -6,3 +6,3 @@
          torch.distributed.init_process_group('gloo')
         -sampler = RandomSampler(data)
-        +sampler = RandomSampler(data) if args.local_rank == -1 else DistributedSampler(data)
+        +sampler = RandomSampler(data) if not torch.distributed.is_initialized() else DistributedSampler(data)
          for batch in DataLoader(data, sampler=sampler):
-        """),
+        """),  # noqa: E501
     ("DF402", "a class's loader, from a method that is called once an epoch", """
         import torch
         from torch.utils.data import DataLoader
