@@ -206,6 +206,58 @@ def test_what_cannot_be_told_is_not_claimed(text: str) -> None:
     assert not told(text)
 
 
+TRAINER = """\
+import torch
+from torch import nn
+
+{classes}
+
+class Trainer:
+    def __init__(self, model):
+        self.model = {made}
+        if torch.cuda.device_count() > 1:
+            self.model = nn.DataParallel(self.model)
+        self.model.train()
+        self.criterion = nn.CrossEntropyLoss()
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1)
+
+    def fit(self, batches):
+        for x, y in batches:
+            self.optimizer.zero_grad()
+            loss = self.criterion(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+
+    def begin_anew(self):
+        {anew}
+
+trainer = Trainer(Model())
+trainer.fit([(torch.ones(2, 4), torch.tensor([0, 1]))] * 2)
+model = trainer.model
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "made", "anew", "is_told"),
+    [
+        pytest.param(CHAIN, "Model()", "pass", True, id="made by the trainer"),
+        pytest.param(CHAIN, "model.float()", "pass", True, id="handed over"),
+        pytest.param(CHAIN, "Model()", "self.model = self.model.cpu()", True, id="moved"),
+        pytest.param(CHAIN, "Model()", "self.model = Model(8)", True, id="made again"),
+        pytest.param("return self.first(x)", "model", "pass", False, id="a layer is left out"),
+        pytest.param(CHAIN, "model", "self.model = nn.Linear(4, 4)", False, id="another model"),
+        pytest.param(CHAIN, "model", "self.model, more = make()", False, id="of a tuple"),
+    ],
+)
+def test_the_model_that_a_trainer_holds_is_what_all_assignments_agree_on(
+    body: str, made: str, anew: str, is_told: bool
+) -> None:
+    classes = CLASS.format(body=body.replace("\n", "\n        "), more="pass")
+    text = TRAINER.format(classes=classes, made=made, anew=anew)
+    assert told(text) is is_told
+    assert not is_told or without_gradient(text) == []
+
+
 FROZEN = "for parameter in model.{part}parameters():\n        parameter.requires_grad = False"
 
 

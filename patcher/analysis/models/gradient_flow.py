@@ -450,7 +450,8 @@ class _Scope:
 
     def _is_library_module(self, func: ast.expr) -> bool:
         """Whether a function is an object of torch.nn without parameters, such as a loss."""
-        if not isinstance(func, ast.Name | ast.Call):
+        is_held = isinstance(func, ast.Attribute) and self.module.text(func.value) == "self"
+        if not isinstance(func, ast.Name | ast.Call) and not is_held:
             return False
         try:
             return model_part(self.flow.program, self.module, func).kind == "activation"

@@ -178,7 +178,7 @@ class _Builder:
         if isinstance(node.value, ast.Name) and node.value.id == "self":
             if node.attr in frame.attributes:
                 return frame.attributes[node.attr]
-            raise UnknownPartError
+            return self._held(frame, node, path, depth)
         dotted = frame.module.dotted(node)
         if dotted.startswith("torch.nn.functional."):
             return ACTIVATION
@@ -186,6 +186,30 @@ class _Builder:
             return NOTHING  # a function or a constant
         self._expect_nothing(frame, node.value, depth)
         return NOTHING
+
+    def _held(self, frame: Frame, node: ast.Attribute, path: str, depth: int) -> ModelPart:
+        """The model that a trainer holds: what all assignments to its attribute agree on.
+
+        Those that wrap it or move it bind the same one again.
+        """
+        owner = frame.module.enclosing_class(node)
+        if frame.attributes or owner is None or has_forward(owner):
+            raise UnknownPartError
+        found = []
+        for module in self.program.modules:
+            for target in module.attributes(node.attr):
+                home = module.enclosing_class(target)
+                if not isinstance(target.ctx, ast.Store) or (home and has_forward(home)):
+                    continue
+                stmt = module.parents[target]
+                if not isinstance(stmt, ast.Assign | ast.AnnAssign) or stmt.value is None:
+                    raise UnknownPartError
+                if module.text(unwrapped(module, stmt.value)) != module.text(target):
+                    inner = Frame(module, module.function(stmt))
+                    found.append(self.part(inner, stmt.value, path, depth + 1))
+        if not found or any(each != found[0] for each in found):
+            raise UnknownPartError
+        return found[0]
 
     def _call(self, frame: Frame, call: ast.Call, path: str, depth: int) -> ModelPart:
         module, func = frame.module, call.func
@@ -438,3 +462,20 @@ class _Builder:
                     )
                     if is_made and member.name != "forward":
                         raise UnknownPartError
+
+
+def has_forward(definition: ast.ClassDef) -> bool:
+    """Whether a class has a forward pass of its own, as layers and models have."""
+    return any(getattr(each, "name", "") == "forward" for each in definition.body)
+
+
+def unwrapped(module: Module, value: ast.expr) -> ast.expr:
+    """What a value wraps or moves: ``self.net`` of ``DataParallel(self.net).to(device)``."""
+    while isinstance(value, ast.Call):
+        if isinstance(value.func, ast.Attribute) and value.func.attr in RETURN_SELF:
+            value = value.func.value
+        elif module.last_name(value.func) in WRAPPERS and value.args:
+            value = value.args[0]
+        else:
+            break
+    return value
