@@ -1348,6 +1348,142 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a decision by what each rank draws for itself",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return x + torch.randn_like(x)
+        def score(model, loader):
+            model.eval()
+            total = 0.0
+            with torch.no_grad():
+                for batch in loader:  # here
+                    total += model(batch).mean().item()
+            return total
+        def main(data, epochs):
+            torch.distributed.init_process_group("gloo")
+            loader = torch.utils.data.DataLoader(data)
+            net = Net()
+            model = torch.nn.parallel.DistributedDataParallel(net)
+            optimizer = torch.optim.SGD(model.parameters())
+            schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+            dealt = torch.utils.data.DataLoader(
+                data, sampler=torch.utils.data.DistributedSampler(data))
+            for epoch in range(epochs):
+                dealt.sampler.set_epoch(epoch)
+                for batch in dealt:
+                    model(batch).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                schedule.step(score(net, loader))
+        """,
+        "O6",
+        "unknown",
+    ),
+    (
+        "a decision by an evaluation that draws nothing",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return x + x.mean()
+        def score(model, loader):
+            model.eval()
+            total = 0.0
+            with torch.no_grad():
+                for batch in loader:  # here
+                    total += model(batch).mean().item()
+            return total
+        def main(data, epochs):
+            torch.distributed.init_process_group("gloo")
+            loader = torch.utils.data.DataLoader(data)
+            net = Net()
+            model = torch.nn.parallel.DistributedDataParallel(net)
+            optimizer = torch.optim.SGD(model.parameters())
+            schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+            dealt = torch.utils.data.DataLoader(
+                data, sampler=torch.utils.data.DistributedSampler(data))
+            for epoch in range(epochs):
+                dealt.sampler.set_epoch(epoch)
+                for batch in dealt:
+                    model(batch).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                schedule.step(score(net, loader))
+        """,
+        "O6",
+        "holds",
+    ),
+    (
+        "what each rank draws and prints",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return x + torch.randn_like(x)
+        def score(model, loader):
+            model.eval()
+            total = 0.0
+            with torch.no_grad():
+                for batch in loader:  # here
+                    total += model(batch).mean().item()
+            return total
+        def main(data, epochs):
+            torch.distributed.init_process_group("gloo")
+            loader = torch.utils.data.DataLoader(data)
+            net = Net()
+            model = torch.nn.parallel.DistributedDataParallel(net)
+            optimizer = torch.optim.SGD(model.parameters())
+            schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+            dealt = torch.utils.data.DataLoader(
+                data, sampler=torch.utils.data.DistributedSampler(data))
+            for epoch in range(epochs):
+                dealt.sampler.set_epoch(epoch)
+                for batch in dealt:
+                    model(batch).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                print(score(net, loader))
+        """,
+        "O6",
+        "holds",
+    ),
+    (
+        "noise of the training alone",
+        """
+        import torch
+        class Net(torch.nn.Module):
+            def forward(self, x):
+                return x + (torch.randn_like(x) if self.training else 0)
+        def score(model, loader):
+            model.eval()
+            total = 0.0
+            with torch.no_grad():
+                for batch in loader:  # here
+                    total += model(batch).mean().item()
+            return total
+        def main(data, epochs):
+            torch.distributed.init_process_group("gloo")
+            loader = torch.utils.data.DataLoader(data)
+            net = Net()
+            model = torch.nn.parallel.DistributedDataParallel(net)
+            optimizer = torch.optim.SGD(model.parameters())
+            schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+            dealt = torch.utils.data.DataLoader(
+                data, sampler=torch.utils.data.DistributedSampler(data))
+            for epoch in range(epochs):
+                dealt.sampler.set_epoch(epoch)
+                for batch in dealt:
+                    model(batch).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                schedule.step(score(net, loader))
+        """,
+        "O6",
+        "holds",
+    ),
+    (
         "half of an epoch of all examples, rounded",
         """
         import torch

@@ -265,3 +265,17 @@ def test_what_trains_a_model_that_nothing_else_trains_is_not_read(
     made = "optimizer = torch.optim.SGD(model.parameters())" if last != "pass" else "pass"
     script.write_text(f"import torch\nfrom solver import Solver\n{made}\n{last}\n")
     assert [name for _, _, name in read_program(str(script)).unread] == unread
+
+
+def test_a_checkout_is_a_package_by_its_own_name_though_it_has_no_init(tmp_path: Path) -> None:
+    text = "from lab.nets import is_main\nis_main()\n" + GUARD
+    written(
+        tmp_path,
+        {
+            "lab/examples/train.py": text,
+            "lab/nets/__init__.py": "from .one import is_main\n",
+            "lab/nets/one.py": FUNCTION,
+        },
+    )
+    program = read_program(str(tmp_path / "lab/examples/train.py"))
+    assert "lab/nets/one.py" in names_of(program, tmp_path)

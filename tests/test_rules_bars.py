@@ -44,6 +44,13 @@ def test_a_bar_of_epochs_counts_them() -> None:
     assert "train_loader.sampler.set_epoch(epoch)" in fixed("DF402", text)
 
 
+def test_a_bar_of_epochs_that_is_entered_counts_them() -> None:
+    text = script(f"loader = {MADE}", "loader").split("for epoch in range(3):\n")
+    turns = text[1].replace("\n    ", "\n        ").replace("    ", "        ", 1)
+    whole = f"{text[0]}with tqdm(range(3)) as bar:\n    for epoch in bar:\n{turns}"
+    assert "loader.sampler.set_epoch(epoch)" in fixed("DF402", whole)
+
+
 @pytest.mark.parametrize(("rank", "added"), [("== 0", 2), (">= 0", 0), ("!= -1", 0)])
 def test_an_epoch_that_only_rank_0_hears_of_is_told_to_all(rank: str, added: int) -> None:
     told = f"if torch.distributed.get_rank() {rank}: loader.sampler.set_epoch(epoch)"

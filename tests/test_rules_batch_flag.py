@@ -19,6 +19,11 @@ for batch in DataLoader(data, batch_size={size}):
 
 NOOP = [
     ("divided by the world", "args.train_batch_size // args.world_size", "pass"),
+    (
+        "divided by the cards that are counted",
+        "args.train_batch_size",
+        "cards = torch.cuda.device_count()\nargs.train_batch_size = args.train_batch_size // cards",
+    ),
     ("a number", "16", "pass"),
     ("another flag", "args.size", "pass"),
 ]

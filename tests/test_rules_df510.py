@@ -52,6 +52,9 @@ NOOP = [
     ("the mean already", script("loss = mean_of_ranks(train(model, loader, optimizer))\n"
         "plan.step(loss)")),
     ("a number of steps", script(f"{CALL}\nif loss > 99:\n    break", end="return len(loader)")),
+    ("an optimizer that is handed back", script(
+        "loss, optimizer = train(model, loader, optimizer)\n"
+        "if optimizer.param_groups[0]['lr'] < 1e-5:\n    break", end="return total, optimizer")),
     ("an environment, which is no schedule", script("train(model, loader, optimizer)",
         end="world.step(total)")),
 ]  # fmt: skip

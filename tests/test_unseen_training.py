@@ -453,3 +453,48 @@ def test_a_step_that_is_handed_to_a_library_is_told(tmp_path: Path, optimizer: s
     (finding,) = check(read_program(str(path)), all_rules())
     assert finding.code == "DF201"
     assert "no loop around this backward pass can be seen" in finding.because
+
+
+STEPPER = """
+    import torch
+
+    class Learner:
+        def __init__(self, model):
+            self.model = model
+            self.optimizer = torch.optim.SGD(model.parameters(), 0.1)
+
+        def learn(self, batch):
+            loss = self.model(batch).mean()
+            self.optimizer.zero_grad()
+            loss.backward()
+            self.optimizer.step()
+    """
+DRIVER = """
+    import torch
+    from learner import Learner
+    from world import World
+
+    world = World(Learner(torch.nn.Linear(2, 2)))
+    world.play()
+    """
+WORLD = """
+    class World:
+        def __init__(self, learner):
+            self.learners = [learner]
+
+        def play(self):
+            self.learners[0].{name}([1.0, 2.0])
+    """
+
+
+@pytest.mark.parametrize("name", ["learn", "forget"])
+def test_a_backward_pass_of_no_loop_is_told(tmp_path: Path, name: str) -> None:
+    files = {"tools__in__train": DRIVER, "tools__in__learner": STEPPER}
+    script = written(tmp_path, **files, tools__in__world=WORLD.format(name=name))
+    told = [finding.because for finding in check(read_program(str(script)), all_rules())]
+    assert any("no loop around this backward pass" in each for each in told) is (name == "learn")
+
+
+def test_a_library_of_learners_is_no_program(tmp_path: Path) -> None:
+    script = written(tmp_path, tools__in__train=STEPPER)
+    assert check(read_program(str(script)), all_rules()) == []

@@ -20,9 +20,12 @@ Source            https://docs.pytorch.org/docs/stable/distributed.html#collecti
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.random_draws import OF_TORCH
 from ..analysis.effects.effects import Kind, Reached, direct_effects, effects_of, is_collective
 from ..analysis.language.conditions import tests_before
+from ..analysis.models.model_results import forward_of
 from ..analysis.ranks.certain_reach import may_never_hold
+from ..analysis.ranks.deciding_scores import JOINED, what_hangs_on_it
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.rank_divergence import (
     clock_exits,
@@ -35,9 +38,18 @@ from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, loops_that_go_back
 from ..editing.helpers import helper_names
 from ..source.module import Module
-from ..source.tree import Function, everywhere, is_inside, parameters, precedes, within
+from ..source.tree import (
+    Function,
+    everywhere,
+    is_inside,
+    keyword,
+    mentions,
+    parameters,
+    precedes,
+    within,
+)
 from .meeting import asks_for_file, sounds_of_the_first
-from .ranks import has_several_ranks, is_managed, ranked_loops, ranks_at
+from .ranks import functions_below, has_several_ranks, is_managed, ranked_loops, ranks_at
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O6"
@@ -53,6 +65,7 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
         for verdict in judge_place(program, module, call, places):
             reported.add(call)
             yield verdict
+    yield from decided_by_draws(program)
     yield from calls_of_some(program, reported)
     yield from calls_of_passed(program)
     if is_managed(program):
@@ -324,6 +337,41 @@ def passes_by_own_data(program: Program, loop: TrainLoop) -> Iterator[AuditVerdi
                         f"each rank leaves this loop by its own {names}; if its backward passes go"
                         " through the wrapped model, the others wait in their next one",
                     )
+
+
+def decided_by_draws(program: Program) -> Iterator[AuditVerdict]:
+    """Evaluations by all ranks for which each draws random numbers, and by which it decides."""
+    for evaluation in program.evaluations:
+        module, loop = evaluation.module, evaluation.loop
+        if not program.is_live(module, loop) or not roles_reaching(program, module, loop) >= RANKS:
+            continue
+        reason = what_hangs_on_it(program, evaluation)
+        drawn = next(draws_of(program, module, loop), None) if reason not in ("", JOINED) else None
+        if drawn is not None:
+            where, call = drawn
+            yield unknown(
+                module,
+                loop,
+                f"{where.text(call.func)}() of {where.source.path.name} draws on each rank what it"
+                f" evaluates with, and {reason}: ranks may decide it differently",
+            )
+
+
+def draws_of(program: Program, module: Module, loop: ast.For) -> Iterator[Place]:
+    """The draws of torch in a loop and what it calls, past what only a training does."""
+    models = [forward_of(program, module, call.func) for call in within(loop.body, ast.Call)]
+    code: list[tuple[Module, ast.AST]] = [(module, loop), *filter(None, models)]
+    code += [below for where, node in code for below in functions_below(program, where, node)]
+    for where, node in code:
+        for call in everywhere(node, ast.Call):
+            if (
+                where.last_name(call.func) in OF_TORCH
+                and where.dotted(call.func).startswith("torch.")
+                and keyword(call, "generator") is None
+                and not any(mentions(test, "training") for test in tests_before(where, call))
+                and not (isinstance(node, Function) and node.name.startswith(("__init__", "reset")))
+            ):
+                yield where, call
 
 
 def agreeing_functions(program: Program) -> set[str]:

@@ -206,6 +206,9 @@ def cuda_tensor_types(module: Module) -> Iterator[Finding]:
         is_alias = isinstance(parent, ast.Assign) and parent.value is node
         if not (is_type or is_alias) or module.dotted(node) != "torch.cuda":
             continue
+        owner = module.enclosing_class(node)
+        if owner is not None and any(module.last_name(base) == "Function" for base in owner.bases):
+            continue  # a kernel of its own, for cards only
         if is_under_cuda_test(module, node) or is_annotation(parent):
             continue
         text = f"{module.text(node)} if torch.cuda.is_available() else torch"

@@ -11,7 +11,7 @@ Fix          A process group as in DF201; the call of the model in a training st
              Where a step does more than call one model once, and go back through it once, as that
              of a GAN does, all ranks average the gradients before each optimizer steps
              (average_gradients), and begin with the same weights (same_weights). Where neither is
-             right, the finding says why.
+             right, or no loop can be seen around the backward pass, the finding says why.
 Fix safety   Safe: without a launcher nothing changes. Where the result would not be right, the
              script is patched without it, and the finding says why.
 Source       https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from ..analysis.models.wrapping import averages_otherwise, loops_that_step
 from ..analysis.training.frameworks import OPTIMIZERS, may_have_group
 from ..analysis.training.program import Program
+from ..analysis.training.train_loops import is_backward
 from ..editing.edits import Edit
 from ..findings import Finding, Safety, Severity
 from ..fixes.chosen_cards import NotShareableError
@@ -41,6 +42,7 @@ SPREADS = ("DataParallel", "DistributedDataParallel", *GROUP_MAKERS)
 
 
 def findings(program: Program) -> Iterator[Finding]:
+    yield from unseen_steps(program)
     if not program.is_training_program or averages_otherwise(program):
         return
     if wraps := program.calls_to(*SPREADS):
@@ -72,6 +74,19 @@ def findings(program: Program) -> Iterator[Finding]:
         elif own:
             because = f"no process group is made for the training in {module.source.path.name}"
             yield Finding(where, where.tree.body[0], because, tuple(own))
+
+
+def unseen_steps(program: Program) -> Iterator[Finding]:
+    """A backward pass that the script comes to, where no loop can be seen that it is of."""
+    if not program.goes_back_unseen or program.makes_optimizer_for_wrapped:
+        return  # DF201 tells of the latter
+    if program.calls_to("DistributedDataParallel", *GROUP_MAKERS) or averages_otherwise(program):
+        return
+    for module, call in program.calls_to("backward"):
+        if is_backward(call) and program.is_called(module, call) and program.is_live(module, call):
+            because = f"{BECAUSE}, and no loop around this backward pass can be seen"
+            yield Finding(module, call, because)
+            return
 
 
 def stepped_by_hand(program: Program) -> Iterator[Finding]:

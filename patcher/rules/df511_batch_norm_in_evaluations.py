@@ -18,20 +18,18 @@ from collections.abc import Iterator
 
 from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.wrapping import AVERAGE, SHARED
-from ..analysis.ranks.rank_divergence import conditional_exits, decisions_by
+from ..analysis.ranks.deciding_scores import what_hangs_on_it
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import runs_the_module
-from ..source.module import Module
 from ..source.tree import is_false, keyword, within
 
 CODE, SEVERITY, SAFETY = "DF511", Severity.DEGRADED, Safety.SAFE
 
 HELPER = "averages_of_rank_0"
-GATHERING = ("gathered", "mean_of_ranks", "all_gather", "all_gather_object", "all_reduce", "reduce")
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -66,27 +64,3 @@ def is_shared(evaluation: Evaluation) -> bool:
     """Whether the evaluation takes rank 0's averages already."""
     block = evaluation.module.body(evaluation.mode)
     return any(evaluation.module.last_name(call.func) == HELPER for call in within(block, ast.Call))
-
-
-def what_hangs_on_it(program: Program, evaluation: Evaluation) -> str:
-    """What depends on the ranks' agreeing on a score; "" where nothing is seen to."""
-    module = evaluation.module
-    scope = module.scope_statements(evaluation.loop)
-    if any(module.last_name(call.func) in GATHERING for call in within(scope, ast.Call)):
-        return "their results are joined"
-    trainings = [loop for loop in program.train_loops if loop.module is module]
-    for loop in trainings:
-        same = module.function(loop.steps) is module.function(evaluation.loop)
-        if same and loop.epochs in module.ancestors(evaluation.loop) and conditional_exits(loop):
-            return f"line {conditional_exits(loop)[0].lineno} may leave the training by its score"
-    for where, entry in program.entries(evaluation):
-        for loop in program.train_loops[:1] if isinstance(entry, ast.Call) else ():
-            assert isinstance(entry, ast.Call)
-            for each in decisions_by(program, where, loop, entry):
-                if isinstance(each, ast.Call) or is_in_loop(where, each):
-                    return f"line {each.lineno} decides by its score"
-    return ""
-
-
-def is_in_loop(module: Module, node: ast.AST) -> bool:
-    return any(isinstance(up, ast.For | ast.While) for up in module.ancestors(node))

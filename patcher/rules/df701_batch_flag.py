@@ -43,6 +43,8 @@ def findings(program: Program) -> Iterator[Finding]:
         flags = [option for option in flags if "batch" in option.dest]
         if not flags or any(word in name for name in names for word in ("world", "num_processes")):
             continue
+        if is_divided_by_cards(loader.module, values):
+            continue  # what the flag counts is what all ranks take
         yield Finding(loader.module, loader.batch_size, flag_meaning(flags[0], values))
 
 
@@ -64,6 +66,21 @@ def batch_size_sources(program: Program, loader: Loader) -> list[ast.expr]:
             definition = module.definition(name, value)
             pending += [(module, definition)] if definition is not None else []
     return sources
+
+
+def is_divided_by_cards(module: Module, values: list[ast.expr]) -> bool:
+    """Whether a batch is divided by what torch counts, cards or ranks, each of which has one."""
+    counted = [
+        module.last_name(value.func) in ("device_count", "get_world_size")
+        for value in values
+        if isinstance(value, ast.Call)
+    ]
+    divided = any(
+        isinstance(node.op, ast.Div | ast.FloorDiv)
+        for value in values
+        for node in everywhere(value, ast.BinOp)
+    )
+    return divided and any(counted) and "n_gpu" not in names_in(values)
 
 
 def flag_meaning(flag: Option, values: list[ast.expr]) -> str:

@@ -44,7 +44,7 @@ def own_folder_roots(module: Module, path: str, exists: Callable[[str], bool]) -
         root, own = os.path.split(folder)
         names = (name.split(".") for name in wanted)
         files = [os.path.join(root, *parts) for parts in names if own and parts[0] == own]
-        if any(exists(f"{file}.py") for file in files):
+        if any(exists(f"{file}.py") or exists(f"{file}/__init__.py") for file in files):
             roots.append(root)
         folder = root
     return roots

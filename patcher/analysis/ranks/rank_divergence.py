@@ -172,8 +172,35 @@ def decisions_by(
     """Calls of ``step`` and exits by what a call returns, in the function that calls."""
     made = {f"{module.last_name(call.func)}()"}
     walk = _walk_of(program, module, loop, set(), made)
+    walk.kept.update(handed_back(program, module, call))
     walk.block(module.scope_statements(call), made, None)
     return [*walk.steps, *walk.exits]
+
+
+def handed_back(program: Program, module: Module, call: ast.Call) -> set[str]:
+    """The names that a call binds to its own arguments: ``loss, optimizer = train(optimizer)``."""
+    stmt = module.statement(call)
+    target = stmt.targets[0] if isinstance(stmt, ast.Assign) and stmt.value is call else None
+    if not isinstance(target, ast.Tuple):
+        return set()
+    returned = [
+        (where, function, result.value.elts)
+        for where, function in program.callees(module, call)
+        for result in within(function.body, ast.Return)
+        if isinstance(result.value, ast.Tuple) and len(result.value.elts) == len(target.elts)
+    ]
+    return {
+        name.id
+        for place, name in enumerate(target.elts)
+        if isinstance(name, ast.Name)
+        and returned
+        and all(
+            isinstance(part := parts[place], ast.Name)
+            and part.id in parameters(function)
+            and (function, part.id) not in where.stores
+            for where, function, parts in returned
+        )
+    }
 
 
 def _walk_of(
@@ -187,7 +214,7 @@ def _walk_of(
 ) -> _DivergenceWalk:
     agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
     return _DivergenceWalk(
-        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], by_clock
+        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], set(), by_clock
     )
 
 
@@ -260,6 +287,7 @@ class _DivergenceWalk:
     cache: dict[ast.AST, set[str]]  # of reads()
     steps: list[ast.Call]  # of a schedule, by this rank's data
     results: list[ast.Return]  # that hand on this rank's data
+    kept: set[str]  # names of what calls hand back as it was
     by_clock: bool  # nothing differs but the time
 
     def block(self, body: list[ast.stmt], tainted: set[str], gate: ast.If | None) -> set[str]:
@@ -344,7 +372,7 @@ class _DivergenceWalk:
         for target in targets:
             for node in below(target):
                 name = variable_name(node)
-                if not name:
+                if not name or (name in self.kept and isinstance(target, ast.Tuple)):
                     continue
                 if is_tainted:
                     tainted.add(name)

@@ -32,7 +32,8 @@ ABOUT_TRAINING = (
     r"|def forward\("  # which may sum a loss over the batch
     r"|\]\.view\(-1\)"  # of hits that are sliced
     r"|loader\b"  # which it may go over, or hand on
-    r"|^from \.+ import|^(?:from|import) [^\n]*\b(?:models?|networks?|losses)\b"  # of a factory
+    r"|^from \.+ import"
+    r"|^[ \t]*(?:from|import) [^\n]*\b(?:models?|networks?|losses)\b"  # of a factory
     r"|CUDA_VISIBLE_DEVICES|\bset_device\(|torch\.device\(|['\"]cuda:"  # which card it chooses
     r"|torch\.optim\b|\boptim\."  # what steps the model
     r"|random\.(?:choice|shuffle|sample|permutation|rand)|\brandperm\("  # what is drawn of the data

@@ -61,6 +61,16 @@ class Program(CallGraph):
                 module is self.script or self.is_called(module, call)
                 for module, call in self.calls_to("init_process_group")
             )
+            or self.goes_back_unseen
+        )
+
+    @cached_property
+    def goes_back_unseen(self) -> bool:
+        """Whether the script makes an optimizer and comes to a backward pass of no loop it sees."""
+        return (
+            not self.train_loops
+            and bool(self._optimizers)
+            and any(self.is_called(*place) for place in self.calls_to("backward"))
         )
 
     @cached_property
@@ -73,6 +83,8 @@ class Program(CallGraph):
         groups = self.calls_to("init_process_group")
         places = [(loop.module, loop.steps) for loop in self.train_loops]
         if any(module is self.script and module.function(node) is None for module, node in places):
+            return True
+        if self.goes_back_unseen:
             return True
         return any(module.function(node) in run for module, node in (*places, *groups))
 

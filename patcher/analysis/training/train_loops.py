@@ -432,11 +432,18 @@ def _step_number(module: Module, loop: ast.For | ast.While) -> tuple[str, int]:
 def calls_around(module: Module, iterable: ast.expr | None) -> Iterator[tuple[str, ast.Call]]:
     """The calls around what a loop iterates over, outermost first, each with its function's name.
 
-    ``enumerate`` and ``tqdm`` of ``enumerate(tqdm(loader))``; variables are followed.
+    ``enumerate`` and ``tqdm`` of ``enumerate(tqdm(loader))``; variables are followed, and the bar
+    of ``with tqdm(loader) as bar``.
     """
     for _ in range(5):
         if isinstance(iterable, ast.Name):
-            iterable = module.definition(iterable, iterable)
+            bars = [
+                item.context_expr
+                for up in module.ancestors(iterable)
+                for item in (up.items if isinstance(up, ast.With) else ())
+                if isinstance(item.optional_vars, ast.Name) and item.optional_vars.id == iterable.id
+            ]
+            iterable = bars[0] if bars else module.definition(iterable, iterable)
         elif isinstance(iterable, ast.Call):
             name = module.last_name(iterable.func)
             yield name, iterable
