@@ -499,6 +499,19 @@ def test_a_script_without_a_main_guard_gets_options_unless_it_is_imported(here: 
     assert "batch_size=args.batch_size" in (here / "train.py").read_text()
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(TRAINS, "--with flags"), (TRAINS.replace("64", "len(model.weight)"), "-- ITS ARGUMENTS")],
+)
+def test_patch_names_the_verify_that_makes_options_of_constants(
+    text: str, words: str, here: Path
+) -> None:
+    (here / "train.py").write_text(
+        text.replace("(2, 1)", "(2, 1)\nmodel = torch.nn.DataParallel(model)")
+    )
+    assert f"verify train.py {words}`" in run("patch", "--dry-run", "train.py").output
+
+
 def test_verify_refuses_a_flag_that_cannot_be_added(here: Path) -> None:
     (here / "train.py").write_text(TRAINS + "import sys\nprint(sys.argv)\n")
     done = run("verify", "train.py", "--with", "flags", "--", "--batch_size", "8")

@@ -76,10 +76,16 @@ def find_script_flags(
     )
     is_known = batch in passed or default_batch is not None or global_batch is not None
     if batch is None or not is_known:
+        spellings = ", ".join(names["train_batch"])
+        if batch is None:
+            raise InputError(
+                f"no option of the script is its training batch ({spellings}): --recipe tells "
+                "another name for it; where it is a constant of the script, --with flags makes an "
+                "option of it; else make it one, as every number of ranks needs another batch"
+            )
         raise InputError(
-            f"the script's arguments name no training batch ({', '.join(names['train_batch'])}): "
-            "pass it after --, --global-batch, or --recipe with its name for it; where it is a "
-            "constant of the script, --with flags makes an option of it"
+            f"the script's arguments name no training batch ({spellings}): pass it after --, or "
+            "--global-batch"
         )
     of_steps = batch_includes_accumulation(script_text(script), batch, accumulation)
     if global_batch is None:

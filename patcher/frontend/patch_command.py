@@ -12,7 +12,10 @@ import click
 
 from ...errors import InputError
 from ...record import record
+from ..analysis.settings.constant_meanings import ConstantSetting
+from ..analysis.settings.constant_settings import constant_settings
 from ..analysis.training.load import read_program, read_source
+from ..analysis.training.program import Program
 from ..capabilities import Capability
 from ..engine.check import check
 from ..engine.disk_lines import finding_on_disk
@@ -184,12 +187,23 @@ def summary(
             yield f"without {finding.code}: {place}: {finding.because}"
     if changed and options.data is None:
         before = " --rev HEAD" if options.writes else ""
-        run = f"ddpfix verify {changed[0].path}{before} -- ITS ARGUMENTS"
+        words = f"{before} {words_to_verify(changed[0].original)}"
+        run = f"ddpfix verify {changed[0].path}{words}"
         yield f"`{run}` proves by running what was changed"
     if changed and options.may_suggest:
         yield "`--with all` would add capabilities: `ddpfix capabilities` lists them"
     for change in marks:
         yield f"{change.source.name}: marks {'to be ' * (not options.writes)}brought up to date"
+
+
+def words_to_verify(program: Program) -> str:
+    """What a script is verified with: its arguments, or options for its constants."""
+    batches = [one for one in constant_settings(program) if one.role == "train_batch"]
+    return (
+        "--with flags"
+        if any(isinstance(o, ConstantSetting) for o in batches)
+        else "-- ITS ARGUMENTS"
+    )
 
 
 def choose_capabilities(
