@@ -19,7 +19,7 @@ from ...source.tree import (
 )
 from ..language.name_flow import flows, names_in, roots, spread
 from ..language.passed_arguments import argument_for_parameter
-from ..ranks.dealing import deals
+from ..ranks.dealing import deals, dealt_by_hand
 from ..ranks.manual_sharding import is_constant
 from ..ranks.other_ranks import is_other_rank
 from ..ranks.rank_divergence import enumerated_name
@@ -320,17 +320,19 @@ def is_named_by_share(
     depth: int = 0,
     *,
     in_training: bool = True,
+    is_known: bool = True,
 ) -> bool:
     """Whether a file is called after an example of what a loader deals to this rank alone.
 
     The example may have come through calls of functions. ``in_training``: also of a training loop,
-    where a checkpoint may be called after the loss.
+    where a checkpoint may be called after the loss. Without ``is_known`` also of a loop that goes
+    over what cannot be told.
     """
     trained = [] if in_training else [loop.steps for loop in program.train_loops]
     if any(
         loop not in trained
         and names_in(path) & spread(module, [loop], examples_of(module, loop)).names
-        for loop in dealt_loops(program, module, call)
+        for loop in dealt_loops(program, module, call, is_known=is_known)
     ):
         return True
     function = module.function(call)
@@ -338,19 +340,30 @@ def is_named_by_share(
         return False
     return any(
         (passed := argument_for_parameter(module, function, at, name)) is not None
-        and is_named_by_share(program, where, at, passed, depth + 1, in_training=in_training)
+        and is_named_by_share(
+            program, where, at, passed, depth + 1, in_training=in_training, is_known=is_known
+        )
         for name in parameters(function)
         if names_in(path) & spread(module, function.body, {name}).names
         for where, at in program.callers(function)
     )
 
 
-def dealt_loops(program: Program, module: Module, call: ast.Call) -> Iterator[ast.For]:
+def may_be_named_by_share(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether that cannot be told of a program that deals examples by hand somewhere."""
+    return bool(dealt_by_hand(program)) and is_named_by_share(
+        program, module, call, path, in_training=False, is_known=False
+    )
+
+
+def dealt_loops(
+    program: Program, module: Module, call: ast.Call, *, is_known: bool = True
+) -> Iterator[ast.For]:
     """The loops around a call over loaders that deal by rank."""
     for loop in module.ancestors(call):
         if isinstance(loop, ast.For):
             loader = loader_of(program, module, loop)
-            if loader is not None and deals(program, loader):
+            if deals(program, loader) if loader is not None else not is_known:
                 yield loop
 
 
