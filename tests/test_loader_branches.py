@@ -445,3 +445,22 @@ def test_a_sampler_that_nothing_tells_the_epoch_is_told_of(
 ) -> None:
     findings = found("DF402", BEHIND_A_METER.format(data=data, told=told))
     assert [bool(each.edits) for each in findings] == [False] * count
+
+
+TRAINED_BEHIND_A_METER = """
+torch.distributed.init_process_group("gloo")
+loader = make(data, args.distributed)
+for batch in Meter({source}):
+    model(batch).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("source", "mended"), [("loader", False), (None, True)])
+def test_a_sampler_that_a_training_may_get_as_well_is_left(
+    source: str | None, mended: bool
+) -> None:
+    training = TRAINED_BEHIND_A_METER.format(source=source) if source else ""
+    (finding,) = found("DF503", EVALUATED + training)
+    assert bool(finding.edits) is mended
+    assert ("may have it from the same function" in finding.because) is not mended

@@ -388,12 +388,18 @@ def test_the_example_s_name_may_come_through_calls(
 BY_HAND = "shares = lines[torch.distributed.get_rank() :: torch.distributed.get_world_size()]"
 
 
-@pytest.mark.parametrize(("dealt", "mended"), [("pass", True), (BY_HAND, False)])
+@pytest.mark.parametrize(
+    ("dealt", "loop", "mended"),
+    [
+        ("pass", "for shots, names in progress_of(loader):", True),
+        (BY_HAND, "for shots, names in progress_of(loader):", False),
+        (BY_HAND, "for shots, names in range(9):", True),
+    ],
+)
 @pytest.mark.parametrize(("code", "write"), WRITES.items(), ids=WRITES)
 def test_it_may_be_one_of_a_share_that_was_dealt_by_hand(
-    code: str, write: str, dealt: str, mended: bool
+    code: str, write: str, dealt: str, loop: str, mended: bool
 ) -> None:
-    loop = "for shots, names in progress_of(loader):"
     text = EXAMPLES.format(write=write, sampler="None").replace("for shots, names in loader:", loop)
     (finding,) = found(code, f"{text}{dealt}\n")
     assert bool(finding.edits) is mended

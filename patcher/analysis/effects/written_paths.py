@@ -26,6 +26,7 @@ from ..ranks.rank_divergence import enumerated_name
 from ..ranks.rank_reach import Role, value_for_role
 from ..training.loaders import loader_of
 from ..training.program import Program
+from ..training.train_loops import is_over_numbers
 from .file_effects import is_null_device
 
 MEMORY = ("BytesIO", "StringIO", "SpooledTemporaryFile", "TemporaryFile")
@@ -363,8 +364,17 @@ def dealt_loops(
     for loop in module.ancestors(call):
         if isinstance(loop, ast.For):
             loader = loader_of(program, module, loop)
-            if deals(program, loader) if loader is not None else not is_known:
+            may_deal = not is_known and goes_over_unknown(module, loop)
+            if deals(program, loader) if loader is not None else may_deal:
                 yield loop
+
+
+def goes_over_unknown(module: Module, loop: ast.For) -> bool:
+    """Whether a loop's source is not told by what its function gets, nor by numbers."""
+    function, source = module.function(loop), loop.iter
+    is_given = isinstance(source, ast.Name) and function and source.id in parameters(function)
+    is_zip = isinstance(source, ast.Call) and module.last_name(source.func) == "zip"
+    return not (is_given or is_zip or is_over_numbers(module, loop))
 
 
 def examples_of(module: Module, loop: ast.For) -> set[str]:
