@@ -246,3 +246,32 @@ def test_rank_0_draws_for_a_loader_that_each_call_makes() -> None:
 
 def test_one_pass_needs_no_number() -> None:
     assert found("DF402", ANEW) == []
+
+
+BEHIND_A_METER = """
+import ranks
+import torch
+
+class Batches(torch.utils.data.Sampler):
+    def __init__(self, length, rank, {count}):
+        cuts = torch.linspace(0, length, {count} + 1, dtype=torch.int)
+        self.own = range(length)[cuts[rank] : cuts[rank + 1]]
+    def __iter__(self):
+        yield from self.own
+
+torch.distributed.init_process_group("gloo")
+loader = torch.utils.data.DataLoader(data, batch_sampler=Batches(9, ranks.rank(), ranks.size()))
+meter = Meter()
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+for batch in meter.log_every(iter(loader), "train"):
+    loss = model(batch).mean()
+    if not math.isfinite(loss.item()):
+        sys.exit(1)
+    loss.backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("count", "told"), [("world_size", 0), ("parts", 1)])
+def test_a_loop_that_may_go_over_a_loader_that_deals_is_left(count: str, told: int) -> None:
+    assert len(found("DF401", BEHIND_A_METER.format(count=count))) == told

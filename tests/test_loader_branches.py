@@ -415,3 +415,52 @@ def test_a_sampler_that_a_function_makes_learns_the_epoch(made: str, told: int) 
     after = fixed("DF402", text)
     assert after.count("loader.sampler.set_epoch(epoch)") == told
     assert found("DF402", after) == []
+
+
+BEHIND_A_METER = """
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+torch.distributed.init_process_group("gloo")
+loader = DataLoader(data, sampler=DistributedSampler({data}))
+for epoch in range(3):
+    {told}
+    for batch in Meter(loader):
+        model(batch).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("data", "told", "count"),
+    [
+        ("data", "pass", 1),
+        ("data, shuffle=False", "pass", 0),
+        ("data", "tell(loader.sampler.set_epoch, epoch)", 0),
+    ],
+)
+def test_a_sampler_that_nothing_tells_the_epoch_is_told_of(
+    data: str, told: str, count: int
+) -> None:
+    findings = found("DF402", BEHIND_A_METER.format(data=data, told=told))
+    assert [bool(each.edits) for each in findings] == [False] * count
+
+
+TRAINED_BEHIND_A_METER = """
+torch.distributed.init_process_group("gloo")
+loader = make(data, args.distributed)
+for batch in Meter({source}):
+    model(batch).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("source", "mended"), [("loader", False), (None, True)])
+def test_a_sampler_that_a_training_may_get_as_well_is_left(
+    source: str | None, mended: bool
+) -> None:
+    training = TRAINED_BEHIND_A_METER.format(source=source) if source else ""
+    (finding,) = found("DF503", EVALUATED + training)
+    assert bool(finding.edits) is mended
+    assert ("may have it from the same function" in finding.because) is not mended

@@ -118,6 +118,7 @@ def test_parts_that_an_evaluation_puts_together_are_left_to_it(line: str, becaus
     [
         ("return mean(total), mean(right)", "combines the ranks' parts"),
         ("return mean(total), right", "gathers nothing"),
+        ("return [*map(mean if ranks > 1 else float, [total, right])]", "combines the ranks'"),
         ("return total, right", "gathers nothing"),
     ],
 )

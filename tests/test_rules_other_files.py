@@ -385,6 +385,26 @@ def test_the_example_s_name_may_come_through_calls(
     assert told or "O7" not in {each.code for each in audit(program)}
 
 
+BY_HAND = "shares = lines[torch.distributed.get_rank() :: torch.distributed.get_world_size()]"
+
+
+@pytest.mark.parametrize(
+    ("dealt", "loop", "mended"),
+    [
+        ("pass", "for shots, names in progress_of(loader):", True),
+        (BY_HAND, "for shots, names in progress_of(loader):", False),
+        (BY_HAND, "for shots, names in range(9):", True),
+    ],
+)
+@pytest.mark.parametrize(("code", "write"), WRITES.items(), ids=WRITES)
+def test_it_may_be_one_of_a_share_that_was_dealt_by_hand(
+    code: str, write: str, dealt: str, loop: str, mended: bool
+) -> None:
+    text = EXAMPLES.format(write=write, sampler="None").replace("for shots, names in loader:", loop)
+    (finding,) = found(code, f"{text}{dealt}\n")
+    assert bool(finding.edits) is mended
+
+
 @pytest.mark.parametrize(
     ("step", "mended"), [("model(batch).backward()", True), ("model(batch)", False)]
 )

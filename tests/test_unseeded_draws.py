@@ -56,10 +56,28 @@ while step < 9:
 """
 
 
+MIXED = """
+def mix(batch):
+    return batch[torch.randperm(len(batch))]
+for batch in loader:
+    model(mix(batch)).sum().backward()
+    optimizer.step()
+"""
+CROP = """
+class Crop:
+    def __call__(self, image):
+        return self.cut(image)
+    def cut(self, image):
+        return image.crop(random.choice(self.sizes))
+"""
+
+
 @pytest.mark.parametrize(
     "text",
     [
         pytest.param(script(seed="random.seed(1)"), id="it is seeded"),
+        pytest.param(script("pass") + MIXED, id="for one batch"),
+        pytest.param(script("pass") + CROP, id="for one example"),
         pytest.param(script() + STEPS, id="ranks draw batches of their own"),
         pytest.param(script(seed="set_seed(1)"), id="perhaps by a function"),
         pytest.param(
@@ -73,3 +91,8 @@ def test_elsewhere_it_is_only_told(text: str) -> None:
     findings = found("DF404", text)
     assert {finding.severity for finding in findings} == {Severity.NOTE}
     assert not any(finding.edits for finding in findings)
+
+
+def test_a_generator_of_its_own_is_no_draw_of_the_program() -> None:
+    draw = "g = torch.Generator()\n    lines = torch.randperm(9, generator=g)"
+    assert found("DF404", script(draw)) == []

@@ -36,6 +36,7 @@ from ..analysis.batches.drawn_examples import drawn_example, ranks_draw_alike
 from ..analysis.models.wrapping import never_steps
 from ..analysis.ranks.batch_samplers import deals_by_rank
 from ..analysis.ranks.dealing import (
+    deals,
     dealt_by_hand,
     is_for_lone_process,
     is_iterable_dataset,
@@ -50,7 +51,7 @@ from ..analysis.training.frameworks import (
     RANK_SAMPLERS,
     calls_one_of,
 )
-from ..analysis.training.loaders import Loader
+from ..analysis.training.loaders import Loader, loader_calls, loader_from_call
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Rewrite
@@ -110,7 +111,11 @@ def findings(program: Program) -> Iterator[Finding]:
         if never_steps(program, loop):
             continue  # what each rank finds in the gradients of all examples is the same
         if loop.loader is None:
-            is_dealt = program.calls_to(*RANK_SAMPLERS) or seeded_by_rank(program)
+            is_dealt = (
+                program.calls_to(*RANK_SAMPLERS)
+                or seeded_by_rank(program)
+                or any(deals(program, loader_from_call(*each)) for each in loader_calls(program))
+            )
             if not is_dealt and not tells_library_of_ranks(program):
                 yield from without_loader(program, loop)
             continue

@@ -40,6 +40,7 @@ from ..source.tree import (
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
 NO_NUMBER = "there is no epoch loop to call it from"
+UNTOLD = "no sampler is told the epoch, and whether one deals what this goes over cannot be told"
 MAX_CALLERS = 4  # functions through which a loader is handed on
 CountingLoop = tuple[ast.For | ast.While, str]  # and the name it counts in
 
@@ -72,10 +73,13 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue  # of this loader, as far as can be told
             if is_told_by_callers(program, loop) or is_one_pass(program, loop):
                 continue
-            is_dealt = loader is not None and bool(loader.distributed_samplers)
-            is_first = loader not in beside
-            if is_first and (is_dealt or loop.module.calls_to(*RANK_SAMPLERS)):
-                yield Finding(loop.module, loop.steps, NO_NUMBER, drawn_anew(loop))
+            if loader is None:
+                is_dealt = shuffles_by_rank(program)
+            else:
+                is_dealt = bool(loader.distributed_samplers or loop.module.calls_to(*RANK_SAMPLERS))
+            if is_dealt and loader not in beside:
+                because = UNTOLD if loader is None else NO_NUMBER
+                yield Finding(loop.module, loop.steps, because, drawn_anew(loop))
             continue
         module, (epochs, number), name, use = place
         is_dealt = bool(loader.distributed_samplers) or gets_rank_sampler(program, loader)
@@ -116,6 +120,20 @@ def findings(program: Program) -> Iterator[Finding]:
 def keeps_first_epoch(loop: TrainLoop, cycle: ast.Call) -> bool:
     """Whether a ``cycle()`` is of all epochs: each epoch's own goes over its loader anew."""
     return loop.epochs is None or not is_inside(cycle, loop.epochs)
+
+
+def shuffles_by_rank(program: Program) -> bool:
+    """Whether something deals by torch's sampler of ranks, in an order of its epoch.
+
+    Not for an evaluation, as far as can be told.
+    """
+    evaluated = {call for each in program.evaluations for call in each.loader.distributed_samplers}
+    return any(
+        program.is_live(module, call)
+        and call not in evaluated
+        and not (isinstance(told := argument(call, 3, "shuffle"), ast.Constant) and not told.value)
+        for module, call in program.calls_to("DistributedSampler")
+    )
 
 
 def drawn_anew(loop: TrainLoop) -> tuple[Edit, ...]:

@@ -27,7 +27,9 @@ from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group
 from ..fixes.drawn_apart import may_draw_apart
 from ..source.module import Module
 from ..source.tree import (
+    Function,
     below,
+    keyword,
     mentions,
     precedes,
     within,
@@ -60,7 +62,14 @@ def findings(program: Program) -> Iterator[Finding]:
     if not draws:
         return
     seeds = list(rank_dependent_seeds(program))
-    unseeded = [draw for draw in draws if not seeds and not is_seeded(program, *draw)]
+    of_batches = draws_of_batches(program)
+    unseeded = [
+        draw
+        for draw in draws
+        if not seeds
+        and not is_seeded(program, *draw)
+        and draw[0].function(draw[1]) not in of_batches
+    ]
     group = lone_group(program) if unseeded and not draws_batches(program) else None
     if group is not None:
         where, made = group
@@ -87,6 +96,23 @@ def draws_batches(program: Program) -> bool:
     return any(
         loop.loader is None and may_draw_apart(program, loop) for loop in program.train_loops
     )
+
+
+def draws_of_batches(program: Program) -> set[Function]:
+    """The functions that draw for one batch or one example, which ranks have others of.
+
+    Those that training steps call, such as one that mixes the examples of a batch, and those of
+    transforms and data sets for what they are asked for.
+    """
+    bodies = [(loop.module, loop.steps.body) for loop in program.train_loops]
+    asked = [
+        each
+        for name in ("__call__", "__getitem__")
+        for each in program.functions_by_name.get(name, ())
+    ]
+    bodies += [(module, function.body) for module, function in asked]
+    below_them = [each for where, body in bodies for each in program.functions_below(where, *body)]
+    return {function for _, function in (*asked, *below_them)}
 
 
 def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
@@ -121,6 +147,7 @@ def random_draws(module: Module) -> Iterator[ast.Call]:
             module.dotted(call.func) in DRAW_FUNCTIONS
             and not (function is not None and function.name.startswith(PER_EXAMPLE_FUNCTIONS))
             and not any(isinstance(n, ast.Name) and "loader" in n.id for n in below(call))
+            and keyword(call, "generator") is None  # which is seeded by itself
         ):
             yield call
 

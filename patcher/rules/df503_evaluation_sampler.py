@@ -53,6 +53,14 @@ def findings(program: Program) -> Iterator[Finding]:
             because += f"; line {left.lineno} may leave the loop after the batches of a part"
             yield Finding(loader.module, sampler, because, severity=Severity.DEGRADED)
             continue
+        if (
+            not trained
+            and loader.made_by
+            and any(each.loader is None for each in program.train_loops)
+        ):
+            because += "; a training whose loader is not found may have it from the same function"
+            yield Finding(loader.module, sampler, because, severity=Severity.DEGRADED)
+            continue
         edits = (
             deal_training_alone(program, evaluation)
             if trained

@@ -23,6 +23,7 @@ from ..analysis.effects.written_paths import (
     is_named_by_share,
     is_of_one_example,
     is_open_file,
+    may_be_named_by_share,
     names_rank,
 )
 from ..analysis.models.wrapping import OTHER_WAYS
@@ -72,7 +73,10 @@ def findings(program: Program) -> Iterator[Finding]:
             elif is_open_file(module, path):
                 edits = save_instead_of_opening(module, call, path)
                 yield Finding(module, call, because, edits, severity=Severity.DEGRADED)
-            elif by_all_ranks and is_of_one_example(module, call, path):
+            elif by_all_ranks and (
+                is_of_one_example(module, call, path)
+                or may_be_named_by_share(program, module, call, path)
+            ):
                 because = "every rank may write it, unless each has examples of its own"
                 yield Finding(module, call, because, severity=Severity.DEGRADED)
             else:

@@ -18,7 +18,13 @@ from collections.abc import Iterator
 
 from ...record import replace
 from ..analysis.effects.file_locks import holds_file_lock
-from ..analysis.effects.written_paths import is_memory, is_named_by_share, names_rank, parts_of_text
+from ..analysis.effects.written_paths import (
+    is_memory,
+    is_named_by_share,
+    may_be_named_by_share,
+    names_rank,
+    parts_of_text,
+)
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import (
@@ -101,7 +107,10 @@ def files_of_all(program: Program) -> Iterator[Finding]:
                 continue
             if holds_file_lock(program, module, call) and not appends(call):
                 continue
-            if is_of_one_result(module, call, path):
+            if is_of_one_result(module, call, path) or (
+                everyone_writes(program, module, call)
+                and may_be_named_by_share(program, module, call, path)
+            ):
                 because = "every rank writes it, unless each has results of its own"
                 yield Finding(module, call, because)
                 continue

@@ -31,6 +31,7 @@ from ..analysis.effects.written_paths import (
     dealt_loops,
     is_named_by_share,
     is_of_listing,
+    may_be_named_by_share,
     names_rank,
 )
 from ..analysis.language.name_flow import names_in, spread
@@ -121,6 +122,8 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
         return Finding(module, call, because)
     if each.path is not None and is_numbered_by_share(program, module, call, each.path):
         return Finding(module, call, f"{because}, numbered by the batches of this rank alone")
+    if each.path is not None and may_be_named_by_share(program, module, call, each.path):
+        return Finding(module, call, f"{because}, unless each has examples of its own")
     early = runs_before_group(program, module, stmt)
     edits: tuple[Edit, ...] = only_on_main(stmt, before_group=early)
     is_read = each.effect.kind is Kind.WRITE and is_read_later(module, stmt, each.path)

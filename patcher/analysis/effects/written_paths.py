@@ -19,13 +19,14 @@ from ...source.tree import (
 )
 from ..language.name_flow import flows, names_in, roots, spread
 from ..language.passed_arguments import argument_for_parameter
-from ..ranks.dealing import deals
+from ..ranks.dealing import deals, dealt_by_hand
 from ..ranks.manual_sharding import is_constant
 from ..ranks.other_ranks import is_other_rank
 from ..ranks.rank_divergence import enumerated_name
 from ..ranks.rank_reach import Role, value_for_role
 from ..training.loaders import loader_of
 from ..training.program import Program
+from ..training.train_loops import is_over_numbers
 from .file_effects import is_null_device
 
 MEMORY = ("BytesIO", "StringIO", "SpooledTemporaryFile", "TemporaryFile")
@@ -320,17 +321,19 @@ def is_named_by_share(
     depth: int = 0,
     *,
     in_training: bool = True,
+    is_known: bool = True,
 ) -> bool:
     """Whether a file is called after an example of what a loader deals to this rank alone.
 
     The example may have come through calls of functions. ``in_training``: also of a training loop,
-    where a checkpoint may be called after the loss.
+    where a checkpoint may be called after the loss. Without ``is_known`` also of a loop that goes
+    over what cannot be told.
     """
     trained = [] if in_training else [loop.steps for loop in program.train_loops]
     if any(
         loop not in trained
         and names_in(path) & spread(module, [loop], examples_of(module, loop)).names
-        for loop in dealt_loops(program, module, call)
+        for loop in dealt_loops(program, module, call, is_known=is_known)
     ):
         return True
     function = module.function(call)
@@ -338,20 +341,40 @@ def is_named_by_share(
         return False
     return any(
         (passed := argument_for_parameter(module, function, at, name)) is not None
-        and is_named_by_share(program, where, at, passed, depth + 1, in_training=in_training)
+        and is_named_by_share(
+            program, where, at, passed, depth + 1, in_training=in_training, is_known=is_known
+        )
         for name in parameters(function)
         if names_in(path) & spread(module, function.body, {name}).names
         for where, at in program.callers(function)
     )
 
 
-def dealt_loops(program: Program, module: Module, call: ast.Call) -> Iterator[ast.For]:
+def may_be_named_by_share(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
+    """Whether that cannot be told of a program that deals examples by hand somewhere."""
+    return bool(dealt_by_hand(program)) and is_named_by_share(
+        program, module, call, path, in_training=False, is_known=False
+    )
+
+
+def dealt_loops(
+    program: Program, module: Module, call: ast.Call, *, is_known: bool = True
+) -> Iterator[ast.For]:
     """The loops around a call over loaders that deal by rank."""
     for loop in module.ancestors(call):
         if isinstance(loop, ast.For):
             loader = loader_of(program, module, loop)
-            if loader is not None and deals(program, loader):
+            may_deal = not is_known and goes_over_unknown(module, loop)
+            if deals(program, loader) if loader is not None else may_deal:
                 yield loop
+
+
+def goes_over_unknown(module: Module, loop: ast.For) -> bool:
+    """Whether a loop's source is not told by what its function gets, nor by numbers."""
+    function, source = module.function(loop), loop.iter
+    is_given = isinstance(source, ast.Name) and function and source.id in parameters(function)
+    is_zip = isinstance(source, ast.Call) and module.last_name(source.func) == "zip"
+    return not (is_given or is_zip or is_over_numbers(module, loop))
 
 
 def examples_of(module: Module, loop: ast.For) -> set[str]:

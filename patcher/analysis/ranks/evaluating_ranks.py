@@ -6,7 +6,16 @@ import ast
 
 from ...editing.helpers import helper_names
 from ...source.module import Module
-from ...source.tree import bound_names, everywhere, mentions, parameters, precedes, within
+from ...source.tree import (
+    Function,
+    argument_values,
+    bound_names,
+    everywhere,
+    mentions,
+    parameters,
+    precedes,
+    within,
+)
 from ..language.call_graph import reachable_functions
 from ..language.passed_arguments import argument_for_parameter
 from ..training.evaluations import Evaluation
@@ -45,6 +54,15 @@ def combines_parts(program: Program, evaluation: Evaluation) -> bool:
 def combines(program: Program, module: Module, body: list[ast.stmt]) -> bool:
     """Whether statements bring together what the ranks have, themselves or in a callee."""
     names = {module.last_name(call.func) for call in within(body, ast.Call)}
+    names |= {
+        module.last_name(part)  # map(mean_of_ranks if distributed else float, meters)
+        for call in within(body, ast.Call)
+        for value in argument_values(call)
+        for part in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
+        if isinstance(part, ast.Name | ast.Attribute)
+        and (found := program.resolve(module, part)) is not None
+        and isinstance(found[1], Function)
+    }
     bodies = [(module, body)]
     bodies += [
         (program.module_of(each), each.body)
