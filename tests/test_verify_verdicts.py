@@ -36,6 +36,7 @@ from ddpfix.launchers.verify.evidence import TOKEN_MEANS, Evidence, Row, RunTrac
 from ddpfix.launchers.verify.prediction_order import hidden_order
 from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.scripts import prepare_scripts
+from ddpfix.launchers.verify.trace_compare import global_batches
 from ddpfix.launchers.verify.verifier import verify
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge
@@ -291,6 +292,21 @@ def test_batches_of_the_scripts_own_sampler_have_other_examples_at_another_size(
     row = trains_the_same(evidence(one, one, run_of(tmp_path, "x2", *shares)))
     assert row.status == status, row.evidence
     assert "2 missing" in row.evidence
+
+
+@pytest.mark.parametrize(("length", "is_epoch"), [(9, False), (4, True)])
+def test_other_data_beside_is_of_no_epoch_of_its_own(
+    tmp_path: Path, length: int, is_epoch: bool
+) -> None:
+    def events() -> list[Event]:
+        begin, batch, end = drawn(1, (0, 1), "train")
+        other, more, over = drawn(2, (2, 3), "train", length=length)
+        end.t = over.t = 2.0
+        return [begin, other, batch, more, step(1), end, over]
+
+    one = run_of(tmp_path, "x1", events())
+    (batch,) = global_batches(one.ranks)
+    assert (len(batch.epochs) > 1) is is_epoch
 
 
 # NaN
