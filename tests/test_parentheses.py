@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 import pytest
-from cases import fixed, module
+from cases import fixed, found, module
 
 GATE = """\
 import torch
@@ -55,6 +55,26 @@ def test_a_path_by_a_test_is_nowhere_on_other_ranks() -> None:
     )
     new = "open((first if train else second) if is_main_process() else os.devnull, 'w')"
     assert new in fixed("DF602", text)
+
+
+@pytest.mark.parametrize(
+    ("code", "new"),
+    [
+        ('(folder / "a").open("w")', '(folder / "a" if {}).open("w")'),
+        ('Path("a").open(mode="a")', '(Path("a") if {}).open(mode="a")'),
+        ('named.open("w")', '(named if {}).open("w")'),
+        ('(folder / "a").open()', ""),
+        ('archive.open("w")', ""),
+    ],
+)
+def test_a_path_that_opens_itself_is_nowhere_on_other_ranks(code: str, new: str) -> None:
+    text = (
+        "import torch\nfrom pathlib import Path\ntorch.distributed.init_process_group('gloo')\n"
+        f"named = folder / 'b'\nfile = {code}\nfile.write(words)\n"
+    )
+    changed = new.format("is_main_process() else Path(os.devnull)")
+    assert f"file = {changed or code}\n" in (after := fixed("DF602", text))
+    assert found("DF602", after) == []
 
 
 @pytest.mark.parametrize(

@@ -119,3 +119,35 @@ def test_a_program_that_reduces_itself_is_no_certain_fault() -> None:
     text += "\ndef share(x):\n    torch.distributed.all_reduce(x)\n"
     (finding,) = found("DF510", text)
     assert finding.severity is Severity.DEGRADED
+
+
+CLOSURE = """
+import torch
+from torch.utils.data import DataLoader
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+optimizer = {optimizer}(model.parameters())
+for epoch in range(3):
+    for batch in DataLoader(data, shuffle=True):
+        def closure():
+            optimizer.zero_grad()
+            loss = model(batch).mean()
+            loss.backward()
+            return loss
+        optimizer.step({closure})
+"""
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "closure", "count"),
+    [("torch.optim.LBFGS", "closure", 1), ("SAM", "closure", 0), ("torch.optim.LBFGS", "", 0)],
+)
+def test_a_search_goes_by_the_loss_of_each_rank(optimizer: str, closure: str, count: int) -> None:
+    told = found("DF510", CLOSURE.format(optimizer=optimizer, closure=closure))
+    assert ["LBFGS" in each.because for each in told] == [True] * count
+    assert all(not each.edits for each in told)
+
+
+def test_a_loop_trains_that_hands_its_step_what_goes_back() -> None:
+    text = CLOSURE.format(optimizer="SAM", closure="closure")
+    assert "DistributedSampler(data)" in fixed("DF401", text)

@@ -215,6 +215,7 @@ def test_every_step_has_the_exact_loss_norm_and_learning_rate(single: Run) -> No
     assert all(step.grad_norm <= 0.5 < step.norm_before_clipping for step in steps[:3])
     assert [step.lrs for step in steps] == [[1e-2 * (1 / (1 + number))] for number in range(12)]
     assert steps[0].optimizer_class == "AdamW"
+    assert all(step.draws for step in steps), "dropout draws"
 
 
 def test_parameters_have_the_names_of_the_unwrapped_model_on_every_rank(double: Run) -> None:
@@ -686,6 +687,8 @@ for name, given in (("recurrent", x), ("packed", packed)):
     first, second = network(given)[1][0], network.train(False)(given)[1][0]
     network.train()
     same[name] = torch.equal(first, second) and torch.equal(state, torch.get_rng_state())
+norm = nn.BatchNorm1d(3)
+same["batch norm"] = torch.equal(norm(x), norm.eval()(x)) and not norm.running_mean.any()
 print(sorted(name for name, held in same.items() if not held))
 """
 
@@ -697,7 +700,7 @@ def test_without_dropout_every_kind_is_the_identity_and_draws_nothing(tmp_path: 
 
 def test_left_alone_every_kind_of_dropout_acts(tmp_path: Path) -> None:
     done, _ = traced(tmp_path, DROPOUT)
-    assert len(done.stdout.split(",")) == 11, done.stdout + done.stderr
+    assert len(done.stdout.split(",")) == 12, done.stdout + done.stderr
 
 
 def test_threads_and_seeds_are_set_before_the_script_computes(tmp_path: Path) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
-from cases import changes, found, written
+from cases import changes, found, module, written
+from ddpfix.patcher.analysis.batches.summed_losses import is_loss_sum
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge
 
@@ -314,3 +316,18 @@ def test_a_loop_that_evaluates_as_well_is_not_shared(mode: str, go: str, line: i
 def test_a_teacher_in_eval_mode_is_no_evaluation() -> None:
     (finding,) = found("DF401", EITHER.format(mode="model.train(); teacher.eval()", go=STEP))
     assert finding.edits
+
+
+@pytest.mark.parametrize(
+    ("value", "is_sum"),
+    [
+        ("losses.sum()", True),
+        ("torch.sum(losses)", True),
+        ("weigh(loss, y.ne(-100).sum())", False),
+        ("loss * (y > 0).sum()", False),
+        ("loss * torch.sum(y == 1)", False),
+    ],
+)
+def test_a_number_of_tokens_is_no_sum_of_losses(value: str, is_sum: bool) -> None:
+    read = module(f"import torch\nloss = {value}\n")
+    assert any(is_loss_sum(read, call) for call in read.nodes(ast.Call)) is is_sum

@@ -36,6 +36,7 @@ from ddpfix.launchers.verify.evidence import TOKEN_MEANS, Evidence, Row, RunTrac
 from ddpfix.launchers.verify.prediction_order import hidden_order
 from ddpfix.launchers.verify.request import VerifyRequest
 from ddpfix.launchers.verify.scripts import prepare_scripts
+from ddpfix.launchers.verify.trace_compare import global_batches
 from ddpfix.launchers.verify.verifier import verify
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge
@@ -71,6 +72,8 @@ def step(
     norm: float = 2.0,
     clips: tuple[float, ...] = (),
     digest: str = "",
+    *,
+    draws: bool = False,
 ) -> StepEvent:
     return StepEvent(
         optimizer=0,
@@ -83,6 +86,7 @@ def step(
         lrs=[0.1],
         checksum=Checksum(sha256=digest, sum=loss, norm=loss),
         collectives=0,
+        draws=draws,
         site=TRAIN,
     )
 
@@ -260,6 +264,49 @@ def test_the_norm_of_one_small_parameter_breaks_nothing(tmp_path: Path) -> None:
     other = group(tmp_path, "x2", 2, step(1, clips=(2.1, 1e-7)))
     row = trains_the_same(evidence(one, one, other))
     assert row.status == "broken", "the last clip alone is compared"
+
+
+# Random numbers of the steps
+
+
+@pytest.mark.parametrize(("draws", "status"), [(False, "broken"), (True, "unproven")])
+def test_steps_that_draw_prove_no_equal_losses(tmp_path: Path, draws: bool, status: str) -> None:
+    one, again = (step(1, loss, draws=draws) for loss in (1.0, 1.5))
+    runs = group(tmp_path, "x1", 1, one), group(tmp_path, "x2", 2, again)
+    row = trains_the_same(evidence(runs[0], *runs))
+    assert row.status == status, row.evidence
+    assert ("draw random numbers" in row.evidence) is draws
+    more = group(tmp_path, "x2", 2, one, step(2))
+    assert trains_the_same(evidence(runs[0], runs[0], more)).status == "broken"
+
+
+@pytest.mark.parametrize(("sampler", "status"), [("Mine", "broken"), ("DealtBatches", "unproven")])
+def test_batches_of_the_scripts_own_sampler_have_other_examples_at_another_size(
+    tmp_path: Path, sampler: str, status: str
+) -> None:
+    one = group(tmp_path, "x1", 1, step(1))
+    shares = [training(step(1), indices=share) for share in ((0, 1), (4, 5))]
+    for begin, *_ in shares:
+        assert isinstance(begin, Pass)
+        begin.sampler = sampler
+    row = trains_the_same(evidence(one, one, run_of(tmp_path, "x2", *shares)))
+    assert row.status == status, row.evidence
+    assert "2 missing" in row.evidence
+
+
+@pytest.mark.parametrize(("length", "is_epoch"), [(9, False), (4, True)])
+def test_other_data_beside_is_of_no_epoch_of_its_own(
+    tmp_path: Path, length: int, is_epoch: bool
+) -> None:
+    def events() -> list[Event]:
+        begin, batch, end = drawn(1, (0, 1), "train")
+        other, more, over = drawn(2, (2, 3), "train", length=length)
+        end.t = over.t = 2.0
+        return [begin, other, batch, more, step(1), end, over]
+
+    one = run_of(tmp_path, "x1", events())
+    (batch,) = global_batches(one.ranks)
+    assert (len(batch.epochs) > 1) is is_epoch
 
 
 # NaN

@@ -113,7 +113,11 @@ _AT_LEAST_1 = click.IntRange(min=1)
     help="Seed the random generators first, for a script that does not (default: the rank "
     "where it seeds nothing, and 0 with --exact).",
 )
-@click.option("--keep-dropout", is_flag=True, help="Leave dropout on in the process groups.")
+@click.option(
+    "--keep-dropout",
+    is_flag=True,
+    help="Leave dropout, and the statistics of batch norm, as they are.",
+)
 @click.option(
     "--recipe",
     metavar="NAME",

@@ -27,7 +27,8 @@ def disable_dropout(torch: Any) -> None:
 
     Covers torch.nn.functional (and so the modules), torch's own functions, the ``dropout_p`` of
     scaled_dot_product_attention and the dropout between the layers of recurrent networks. Does not
-    cover a script's own Bernoulli masks, and layer drop.
+    cover a script's own Bernoulli masks, and layer drop. A batch norm uses its averages, as in
+    evaluations: it would have the statistics of a rank's part of the batch.
     """
     functional = torch.nn.functional
     for name in _FUNCTIONAL:
@@ -35,6 +36,7 @@ def disable_dropout(torch: Any) -> None:
     for name in _NATIVE:
         for variant in (name, f"{name}_"):
             setattr(torch, variant, _identity(getattr(torch, variant)))
+    functional.batch_norm = _batch_norm(functional.batch_norm)
     if hasattr(functional, "scaled_dot_product_attention"):  # since torch 2.0
         attention = _attention(functional.scaled_dot_product_attention)
         functional.scaled_dot_product_attention = attention
@@ -62,6 +64,25 @@ def _identity(original: Callable[..., Any]) -> Callable[..., Any]:
         return input
 
     return dropout
+
+
+def _batch_norm(original: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(original)
+    def batch_norm(
+        input: Any,
+        running_mean: Any,
+        running_var: Any,
+        weight: Any = None,
+        bias: Any = None,
+        training: bool = False,
+        *args: Any,
+        **kwargs: Any,
+    ) -> Any:
+        has_averages = running_mean is not None and running_var is not None
+        is_new = training and not has_averages
+        return original(input, running_mean, running_var, weight, bias, is_new, *args, **kwargs)
+
+    return batch_norm
 
 
 def _attention(original: Callable[..., Any]) -> Callable[..., Any]:

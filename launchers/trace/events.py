@@ -204,7 +204,7 @@ class StepEvent(Event):
     clipping after its last backward pass. ``grad_norm`` is the l2 norm of that gradient after
     clipping, in float64. ``lrs``: the learning rate of every group in this
     step. ``collectives``: all collectives on this rank since the last step, by the counters of the
-    process groups.
+    process groups. ``draws``: random numbers were drawn since the last batch was fetched.
     """
 
     type: ClassVar[str] = "step"
@@ -219,6 +219,7 @@ class StepEvent(Event):
     lrs: list[float]
     checksum: Checksum | None
     collectives: int
+    draws: bool = False
     site: Site | None
 
     @property

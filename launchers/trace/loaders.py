@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from .events import BatchEvent, Pass, PassEnd, Site
 from .limits import Limits
+from .random_state import random_state
 from .recorder import Recorder
 from .sites import Sites
 
@@ -81,6 +82,7 @@ class Loaders:
         self._trained: set[_Signature] = set()
         self._empty_in_a_row = 0
         self._hook_remover: Callable[[], None] | None = None
+        self.state_at_batch: int | None = None  # of the random numbers, at the last batch
 
     def install(self, torch: Any) -> None:
         """Wrap the DataLoader of an imported torch."""
@@ -222,6 +224,7 @@ class Loaders:
             BatchEvent(pass_id=current.number, number=current.batches, indices=indices)
         )
         current.batches += 1
+        self.state_at_batch = random_state(self._torch)
         if current.grad is None:
             self._watch_forward(current)
 

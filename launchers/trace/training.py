@@ -22,6 +22,7 @@ from .collectives import Collectives
 from .events import Backward, Checksum, Clip, Parameters, StepEvent
 from .limits import Limits
 from .loaders import Loaders
+from .random_state import random_state
 from .recorder import Recorder
 from .sharded import any_sharded, whole
 from .sites import Sites
@@ -46,6 +47,7 @@ class _Optimizer:
     grad_norm: float = math.nan
     lrs: list[float] = field(default_factory=list)
     collectives: int = 0
+    draws: bool = False
     is_sharded: bool = False  # parameters are read by all ranks together, while there is a group
     is_over: bool = False  # the last parameters are recorded
 
@@ -211,6 +213,8 @@ class TrainingObserver:
         groups = optimizer.param_groups
         known.grad_norm = self._grad_norm([p for group in groups for p in group["params"]])
         known.lrs = [float(group["lr"]) for group in groups if "lr" in group]
+        state = self._loaders.state_at_batch
+        known.draws = state is not None and random_state(self._torch) != state
 
     def _after_step(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         known = self._known.get(optimizer)
@@ -236,6 +240,7 @@ class TrainingObserver:
                 lrs=known.lrs,
                 checksum=checksum,
                 collectives=max(0, now - known.collectives),
+                draws=known.draws,
                 site=self._sites.here(),
             )
         )

@@ -14,6 +14,9 @@ from . import trace_compare as compare
 from .evidence import Evidence, RunTrace
 from .tolerances import FP32, Tolerances
 
+# A class of patched scripts, which deals the batches of a sampler of the script's own.
+WHOLE_BATCHES = "DealtBatches"
+
 
 @frozen
 class Comparison:
@@ -73,9 +76,16 @@ def compare_runs(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Compa
         padded_step, (padding_note, problem) = 0, _compare_weightless_examples(*batches)
     else:
         padded_step, padding_note, problem = _compare_examples(*batches, run)
+    if problem and deals_whole_batches(run):
+        unproven = f"{problem}: what is in a batch of the script's own sampler depends on its size"
+        return Comparison(unproven=unproven, padded_step=padded_step)
     compared = padded_step - 1 if padded_step else min(len(first), len(second))
     one, other = first[:compared], second[:compared]
-    problem = problem or _first_difference(one, other, base.name, tolerances)
+    difference = "" if problem else _first_difference(one, other, base.name, tolerances)
+    if difference and any(step.draws for trace in run.ranks for step in trace.steps):
+        unproven = f"{difference}, in steps that draw random numbers, which each rank draws anew"
+        return Comparison(unproven=unproven, padded_step=padded_step)
+    problem = problem or difference
     if not problem and len(first) != len(second):
         if run.ended_well and base.ended_well:
             problem = f"{len(second)} optimizer steps, {base.name} takes {len(first)}"
@@ -98,14 +108,23 @@ def compare_runs(base: RunTrace, run: RunTrace, tolerances: Tolerances) -> Compa
     )
 
 
+def deals_whole_batches(run: RunTrace) -> bool:
+    """Whether ranks take turns at batches that a sampler of the script makes."""
+    return any(
+        each.begin.sampler == WHOLE_BATCHES and each.kind == "train" for each in run.ranks[0].passes
+    )
+
+
 def weights_may_differ(evidence: Evidence, run: RunTrace) -> bool:
     """Whether a run's weights may differ from the reference's by more than fp32 rounding.
 
-    Padding and low precision cause that. Scores are then comparable only at equal weights.
+    Padding, low precision and steps that draw random numbers cause that. Scores are then comparable
+    only at equal weights.
     """
     if evidence.tolerances != FP32:
         return True
-    return bool(compare_runs(evidence.reference_of(run), run, evidence.tolerances).padded_step)
+    comparison = compare_runs(evidence.reference_of(run), run, evidence.tolerances)
+    return bool(comparison.padded_step or comparison.unproven)
 
 
 def _first_difference(

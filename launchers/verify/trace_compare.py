@@ -138,23 +138,40 @@ def global_batches(run: Run) -> list[GlobalBatch]:
 
 
 def _batches_of_rank(trace: RankTrace) -> list[tuple[list[int], set[int]]]:
-    """Indices and epochs of the examples of each optimizer step of one rank."""
+    """Indices and epochs of the examples of each optimizer step of one rank.
+
+    Steps may take batches of other data beside, by a pass that begins in the middle of an epoch.
+    """
     epoch_numbers: dict[int, int] = {}
+    beside: set[int] = set()
+    epoch: LoaderPass | None = None
     for one in trace.passes:
         is_unfinished = one.end is None and one.begin.pass_id in _passes_with_backward(trace)
         if one.kind == "train" or is_unfinished:
             epoch_numbers[one.begin.pass_id] = len(epoch_numbers)
+            if epoch is not None and is_beside(epoch, one):
+                beside.add(one.begin.pass_id)
+            else:
+                epoch = one
     batches: list[tuple[list[int], set[int]]] = []
     indices: list[int] = []
     epochs: set[int] = set()
     for event in trace.events:
         if isinstance(event, BatchEvent) and event.pass_id in epoch_numbers:
             indices += [index for index in event.indices if index is not None]
-            epochs.add(epoch_numbers[event.pass_id])
+            if event.pass_id not in beside:
+                epochs.add(epoch_numbers[event.pass_id])
         elif isinstance(event, StepEvent):
             batches.append((indices, epochs))
             indices, epochs = [], set()
     return batches
+
+
+def is_beside(epoch: LoaderPass, one: LoaderPass) -> bool:
+    """Whether a pass begins before another one over other data is over."""
+    first, second = epoch.begin, one.begin
+    is_open = epoch.end is None or second.t < epoch.end.t
+    return is_open and (first.dataset, first.length) != (second.dataset, second.length)
 
 
 def _passes_with_backward(trace: RankTrace) -> set[int | None]:

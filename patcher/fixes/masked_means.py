@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 from ..analysis.batches.class_weights import bound_to
 from ..analysis.batches.loss_reduction import LOSS, Reduction, reduction_of
+from ..analysis.batches.summed_losses import COMPARISONS
 from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import Function, bound_names, mentions, within
 
-COMPARES = ("ne", "eq", "gt", "lt", "ge", "le")
 UNSURE = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.FunctionDef, ast.Lambda)
 CASTS = ("float", "item", "to", "type_as", "long", "bool", "int", "type", "view", "unsqueeze")
 
@@ -104,7 +104,7 @@ def is_mask(module: Module, node: ast.expr, depth: int = 0) -> bool:
         case ast.Compare():
             return True
         case ast.Call(func=ast.Attribute(attr=name)):
-            return name in COMPARES
+            return name in COMPARISONS
         case ast.BinOp(op=ast.BitAnd() | ast.BitOr(), left=left, right=right):
             return is_mask(module, left, depth) and is_mask(module, right, depth)
         case ast.Name() if depth < 3:

@@ -1,13 +1,14 @@
 """Each rank decides by the loss of its own batches.
 
 What         A schedule steps by the loss of the training, as ReduceLROnPlateau does, or the epoch
-             loop is left by it; the loss is that of one rank's batches. An exit in the function of
-             the training loop itself is DF506's.
+             loop is left by it; the loss is that of one rank's batches. So does LBFGS, by what
+             its closure returns. An exit in the function of the training loop itself is DF506's.
 At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
              although the gradients are averaged: DistributedDataParallel compares no weights. A
              rank that leaves alone makes its peers wait until the time-out.
 Example      loss = train(model, loader); scheduler.step(loss)
-Fix          Decide by the mean over the ranks, which is what is printed from then on, too.
+Fix          Decide by the mean over the ranks, which is what is printed from then on, too. Only
+             reported for LBFGS.
 Fix safety   Safe: in a lone process the mean is the number itself.
 Source       torch.optim.lr_scheduler.ReduceLROnPlateau, torch.nn.parallel.DistributedDataParallel
 """
@@ -55,6 +56,21 @@ def findings(program: Program) -> Iterator[Finding]:
             if is_schedule(loop.module, call):
                 yield stepped(program, loop, call)
         yield from handed_on(program, loop, results)
+        yield from searched(loop)
+
+
+def searched(loop: TrainLoop) -> Iterator[Finding]:
+    """Steps by which LBFGS searches: it goes on, and stops, by the loss that a closure returns."""
+    module = loop.module
+    for call in within(loop.steps.body, ast.Call):
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "step" and call.args):
+            continue
+        made = module.definition(call.func.value, call)
+        if isinstance(made, ast.Call) and module.last_name(made.func) == "LBFGS":
+            because = (
+                "LBFGS goes on and stops by the loss that the closure returns, this rank's own"
+            )
+            yield Finding(module, call, because)
 
 
 def is_schedule(module: Module, call: ast.Call) -> bool:

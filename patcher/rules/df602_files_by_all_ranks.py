@@ -98,14 +98,14 @@ def files_of_all(program: Program) -> Iterator[Finding]:
         for call in module.calls_to("open"):
             if not is_for_writing(module, call) or is_rank_dependent(module, call):
                 continue
-            path = path_of(call)
+            path = path_of(module, call)
             if path is None or is_memory(module, path) or names_rank(program, module, path):
                 continue
             if is_fetched_in_turn(program, module, call) or is_named_by_share(
                 program, module, call, path
             ):
                 continue
-            if holds_file_lock(program, module, call) and not appends(call):
+            if holds_file_lock(program, module, call) and not appends(module, call):
                 continue
             if is_of_one_result(module, call, path) or (
                 everyone_writes(program, module, call)
@@ -169,7 +169,7 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
     """Log files that every rank of a group opens."""
     groups = [call for _, call in program.calls_to("init_process_group")]
     for call in module.calls_to(*HANDLER_CLASSES):
-        path = path_of(call)
+        path = path_of(module, call)
         if not groups or path is None or is_rank_dependent(module, call):
             continue
         if names_rank(program, module, path):
@@ -185,17 +185,18 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
 
 
 def is_for_writing(module: Module, call: ast.Call) -> bool:
-    mode = argument(call, 1, "mode")
+    mode = mode_of(module, call)
+    is_opener = module.dotted(call.func) in OPEN_FUNCTIONS
     return (
-        module.dotted(call.func) in OPEN_FUNCTIONS
+        (is_opener or opened_path(module, call) is not None)
         and isinstance(mode, ast.Constant)
         and isinstance(mode.value, str)
         and any(letter in mode.value for letter in "wax+")
     )
 
 
-def appends(call: ast.Call) -> bool:
-    mode = argument(call, 1, "mode")
+def appends(module: Module, call: ast.Call) -> bool:
+    mode = mode_of(module, call)
     return isinstance(mode, ast.Constant) and isinstance(mode.value, str) and "a" in mode.value
 
 
@@ -237,14 +238,30 @@ def is_made_where_missing(program: Program, module: Module, call: ast.Call, path
     )
 
 
-def path_of(call: ast.Call) -> ast.expr | None:
+def path_of(module: Module, call: ast.Call) -> ast.expr | None:
     """The path that a call of ``open``, of a log handler or of ``basicConfig`` opens."""
-    return argument(call, 0, "file", "filename")
+    return opened_path(module, call) or argument(call, 0, "file", "filename")
+
+
+def opened_path(module: Module, call: ast.Call) -> ast.expr | None:
+    """``folder / "log.txt"`` of ``(folder / "log.txt").open("w")``, if it surely is a path."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != "open":
+        return None
+    path = call.func.value
+    value = module.definition(path, path) or path
+    is_made = isinstance(value, ast.Call) and module.dotted(value.func) == "pathlib.Path"
+    is_joined = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
+    return path if is_made or is_joined else None
+
+
+def mode_of(module: Module, call: ast.Call) -> ast.expr | None:
+    """The mode in which a call opens a file."""
+    return argument(call, 1 if opened_path(module, call) is None else 0, "mode")
 
 
 def is_rank_dependent(module: Module, call: ast.Call) -> bool:
     """``open(path if is_main_process() else os.devnull, "w")``."""
-    path = path_of(call)
+    path = path_of(module, call)
     return isinstance(path, ast.IfExp) and is_rank_test(module, path.test)
 
 
@@ -264,14 +281,17 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
     because = "every rank writes it"
     outer = left_to_main_around(program, module, stmt)
     if outer is not None:  # and with it what it holds; a barrier inside would wait for nobody
-        own, others = path_of(call), [path_of(each) for each in files_opened(module, outer)]
+        own, others = (
+            path_of(module, call),
+            [path_of(module, each) for each in files_opened(module, outer)],
+        )
         waits = any(is_read_later(module, outer, each) for each in others)
         if not waits and is_read_later(module, outer, own) and in_lock_step(program, module, outer):
             yield Finding(module, call, f"{because} and reads it", (Insert(outer, WAIT, "after"),))
         return
     guard = only_on_main(stmt, before_group=runs_before_group(program, module, stmt))
     barrier: tuple[Edit, ...] = ()
-    if is_read_later(module, stmt, path_of(call)) and not runs_in_save_pretrained(
+    if is_read_later(module, stmt, path_of(module, call)) and not runs_in_save_pretrained(
         program, module, stmt
     ):
         because += " and reads it"
@@ -279,7 +299,7 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
         barrier = (Insert(stmt, WAIT, "after"),)
-    elif tests := tests_for_missing(program, module, stmt, path_of(call)):
+    elif tests := tests_for_missing(program, module, stmt, path_of(module, call)):
         because += f", and reads it behind line {tests[0][1].lineno}, which asks for it"
         if not all(in_lock_step(program, where, asking) for where, asking in tests):
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
@@ -309,7 +329,7 @@ def left_to_main_around(program: Program, module: Module, stmt: ast.stmt) -> ast
             and may_be_left_to_main(program, module, up)
             and (
                 in_lock_step(program, module, up)
-                or not any(is_read_later(module, up, path_of(each)) for each in files)
+                or not any(is_read_later(module, up, path_of(module, each)) for each in files)
             )
         ):
             found = up
@@ -368,8 +388,13 @@ def callers_that_read(
 
 def write_on_main_only(module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """Edits that make every rank but 0 write to ``os.devnull``; none for ``open(path, "r+")``."""
-    path, mode = path_of(call), argument(call, 1, "mode")
+    path, mode = path_of(module, call), mode_of(module, call)
     if path is None or (isinstance(mode, ast.Constant) and str(mode.value).startswith("r")):
         return ()
-    code = f"{module.conjunct(path)} if is_main_process() else os.devnull"
-    return (Rewrite(path, code), Define("is_main_process"), Import("os"))
+    code = f"{module.conjunct(path)} if is_main_process() else"
+    edits = (Define("is_main_process"), Import("os"))
+    if opened_path(module, call) is None:
+        return (Rewrite(path, f"{code} os.devnull"), *edits)
+    code = f"{code} Path(os.devnull)"
+    in_parentheses = code if isinstance(path, ast.BinOp) else f"({code})"
+    return (Rewrite(path, in_parentheses), *edits, Import("pathlib", "Path"))

@@ -13,6 +13,7 @@ from .batch_taint import NotDealtError
 from .loss_reduction import LOSS, Reduction, reduction_of
 
 MAX_DEPTH = 3
+COMPARISONS = ("ne", "eq", "gt", "lt", "ge", "le")
 
 
 def refuse_summed_losses(program: Program, loop: TrainLoop, *, even_if_divided: bool) -> None:
@@ -111,6 +112,11 @@ def is_loss_sum(module: Module, call: ast.Call) -> bool:
         return False  # of a list, such as the parts of a loss
     if last != "sum" or len(call.args) + len(call.keywords) != (0 if is_method else 1):
         return False
+    summed = call.func.value if is_method and isinstance(call.func, ast.Attribute) else call.args[0]
+    if isinstance(summed, ast.Compare) or (
+        isinstance(summed, ast.Call) and module.last_name(summed.func) in COMPARISONS
+    ):
+        return False  # how many: tokens, by which a mean is weighed
     stmt = module.statement(call)
     if isinstance(stmt, ast.Assign | ast.AugAssign):
         targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]

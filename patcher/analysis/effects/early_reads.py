@@ -15,6 +15,7 @@ from ...source.tree import (
     everywhere,
     is_inside,
     keyword,
+    mentions,
     parameters,
     precedes,
     within,
@@ -179,7 +180,7 @@ def by_one_rank(write: Reached) -> Reached:
     if not isinstance(path, ast.IfExp) or where is None:
         return write
     _, main, other = values_by_role(where, path.test)
-    if main is not True or other is not False or where.dotted(path.orelse) != "os.devnull":
+    if main is not True or other is not False or not mentions(path.orelse, "devnull"):
         return write
     return replace(write, path=path.body, roles=write.roles & {Role.MAIN})
 

@@ -264,6 +264,7 @@ def _loops_around_calls(
     below = {*seen, function}
     steps = any(is_step(call) for each in below for call in within(each.body, ast.Call))
     called = [*graph.callers(function), *_calls_of_overridden(graph, function)]
+    called += _steps_by_closure(graph, function)
     for where, call in calls_that_train(module, function, called):
         loop, caller = loop_around(where, call), where.function(call)
         if loop is not None:
@@ -283,6 +284,14 @@ def _calls_of_overridden(graph: CallGraph, function: Function) -> Iterator[tuple
             and class_of(graph, where, place.func.value) is not None
         ):
             yield where, place
+
+
+def _steps_by_closure(graph: CallGraph, function: Function) -> Iterator[tuple[Module, ast.Call]]:
+    """The calls ``optimizer.step(closure)``, which run a function that goes back."""
+    for where, place in graph.possible_callers(function):
+        call = where.parents[place]
+        if isinstance(call, ast.Call) and place in call.args and is_optimizer_step(where, call):
+            yield where, call
 
 
 def backward_calls(graph: CallGraph, loop: TrainLoop) -> list[tuple[Module, ast.Call]]:
