@@ -141,6 +141,13 @@ NOTES: list[tuple[str, str, str]] = [
 
 
 OTHERS = ": weigh ranks by their number, as `ddpfix explain DF310` says"
+DICE = """\
+def dice_loss(p, t):
+    p, t = p.view(-1), t.view(-1)
+    both = (p * t).sum()
+    return 1 - (2 * both + 1) / (p.sum() + t.sum() + 1)
+
+"""
 PADDED = "criterion = nn.CrossEntropyLoss(ignore_index=args.pad)"
 NOTES += [
     ("by the method itself", script(made=PADDED, loss="loss = criterion.forward(outputs, labels)"),
@@ -148,6 +155,9 @@ NOTES += [
     ("a mask that is passed", inline("masked(outputs, labels, labels)").replace("def make(",
         "def masked(x, y, mask):\n    x = (x - y) * mask\n    return x.sum() / torch.sum(mask)\n\n"
         "def make("), "the mean is over what mask leaves in" + OTHERS),
+    ("a Dice loss", inline("dice_loss(outputs, labels)").replace("def make(", DICE + "def make("),
+        "a ratio of sums over a rank's own batch, of p * t: that of all ranks' sums is another one"
+        " (torch.distributed.nn.functional.all_reduce)"),
 ]  # fmt: skip
 
 
@@ -161,6 +171,9 @@ def test_class_weights_of_a_training_loss_are_noted(text: str, because: str) -> 
 
 
 SILENT = [
+    ("a Dice loss of each example", inline("dice_loss(outputs, labels)").replace(
+        "def make(", DICE.replace("sum()", "sum(1)").replace("view(-1)", "flatten(1)")
+        .replace("return 1 - ", "return (1 - ").replace("+ 1)\n", "+ 1)).mean()\n") + "def make(")),
     ("no weights", script(made="criterion = nn.CrossEntropyLoss()")),
     ("None", script(made="criterion = nn.CrossEntropyLoss(weight=None)")),
     ("None, by place", inline("F.cross_entropy(outputs, labels, None)")),

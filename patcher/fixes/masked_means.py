@@ -60,6 +60,35 @@ def means_over_selections(program: Program, module: Module) -> Iterator[tuple[as
     yield from found.items()
 
 
+def ratios_of_sums(module: Module) -> Iterator[tuple[ast.BinOp, ast.expr]]:
+    """``(2 * (p * t).sum() + 1) / (p.sum() + t.sum() + 1)``, a Dice loss, with a sum of its top.
+
+    Both are sums over a batch: their ratio is no mean of the ratios of its parts.
+    """
+    for node in module.nodes(ast.BinOp):
+        if isinstance(node.op, ast.Div) and is_of_loss(module, node):
+            products = [
+                each
+                for each in sums_in(module, node.left)
+                if isinstance(module.definition(each, each) or each, ast.BinOp)
+            ]
+            if products and sums_in(module, node.right):
+                yield node, products[0]
+
+
+def sums_in(module: Module, node: ast.expr, depth: int = 0) -> list[ast.expr]:
+    """What is summed as a whole in an arithmetic expression, also under names."""
+    node = without_casts(node)
+    if (whole := summed(module, node)) is not None:
+        return [whole]
+    match node:
+        case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult(), left=left, right=right):
+            return [*sums_in(module, left, depth), *sums_in(module, right, depth)]
+        case ast.Name() if depth < 3 and (value := module.definition(node, node)) is not None:
+            return sums_in(module, value, depth + 1)
+    return []
+
+
 def selects(program: Program, module: Module, index: ast.expr) -> bool:
     """Whether an index is a mask, here or wherever its function gets it from."""
     if not isinstance(index, ast.Name) or module.alternatives(index, index):
@@ -68,10 +97,10 @@ def selects(program: Program, module: Module, index: ast.expr) -> bool:
     return bool(values) and all(is_mask(*value) for value in values)
 
 
-def is_of_loss(module: Module, call: ast.Call) -> bool:
-    """Whether what is around a call is called a loss: its statement's names, function or class."""
-    owner, function = module.enclosing_class(call), module.function(call)
-    stmt = module.statement(call)
+def is_of_loss(module: Module, node: ast.expr) -> bool:
+    """Whether what is around a place is called a loss: its statement's names, function or class."""
+    owner, function = module.enclosing_class(node), module.function(node)
+    stmt = module.statement(node)
     names = [*bound_names(stmt), getattr(owner, "name", ""), getattr(function, "name", "")]
     return any(map(LOSS.search, names))
 

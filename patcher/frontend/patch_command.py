@@ -198,12 +198,14 @@ def summary(
 
 def words_to_verify(program: Program) -> str:
     """What a script is verified with: its arguments, or options for its constants."""
-    batches = [one for one in constant_settings(program) if one.role == "train_batch"]
-    return (
-        "--with flags"
-        if any(isinstance(o, ConstantSetting) for o in batches)
-        else "-- ITS ARGUMENTS"
+    is_constant = any(
+        isinstance(one, ConstantSetting) and one.role == "train_batch"
+        for one in constant_settings(program)
     )
+    words = ["--with flags"] if is_constant else []
+    if program.options or not is_constant:
+        words.append("-- ITS ARGUMENTS")
+    return " ".join(words)
 
 
 def choose_capabilities(

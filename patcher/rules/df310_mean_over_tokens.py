@@ -5,7 +5,7 @@ What         A cross entropy leaves padding out, by a mask or by ignore_index: i
              divides by the sum of a mask, and so does a model of transformers that tags tokens or
              fills masks, where it gets labels, or translates, where a step makes some of them -100.
              Where classes have weights, a cross entropy divides by those of its targets, unless the
-             targets are probabilities.
+             targets are probabilities. A Dice loss is a ratio of two sums over the batch.
 At run time  DistributedDataParallel averages the ranks' gradients as if all had as many tokens:
              those of a rank with short examples count for more. One process at the global batch
              trains another model, by some 1e-4 of the loss in a step. Nothing crashes.
@@ -17,6 +17,7 @@ Fix          Weigh each rank's mean by its share of all ranks' tokens, in traini
              Class weights are only noted: multiply the loss by s * world size / S in training,
              where s is weight[target].sum() and S the sum of all ranks' s (all_reduce). So are
              means whose targets are left out elsewhere: there s is the number of those left in.
+             A Dice loss takes the ratio of sums over all ranks: all_reduce each, with its gradient.
 Fix safety   Safe: a lone process computes what it did before, and all ranks run the line equally
              often, as DistributedDataParallel requires. Only reported where an evaluation does not
              call model.eval(). Left alone under --exact, which weights ranks by their examples.
@@ -44,6 +45,7 @@ from ..fixes.masked_means import (
     masked_count,
     means_over_masks,
     means_over_selections,
+    ratios_of_sums,
 )
 from ..fixes.process_group import BATCH_SAMPLER
 from ..source.module import Module
@@ -154,6 +156,15 @@ def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
             trains = runs_in_training_step(program, module, module.function(node))
             if node not in told and trains and not is_evaluated(program, module, node):
                 because = f"the mean is over what {module.text(mask)} leaves in: {how}"
+                yield Finding(module, node, because, (), Safety.REPORT, Severity.NOTE)
+                told.add(node)
+        for node, part in ratios_of_sums(module):
+            trains = runs_in_training_step(program, module, module.function(node))
+            if node not in told and trains and not is_evaluated(program, module, node):
+                because = (
+                    f"a ratio of sums over a rank's own batch, of {module.text(part)}: that of all"
+                    " ranks' sums is another one (torch.distributed.nn.functional.all_reduce)"
+                )
                 yield Finding(module, node, because, (), Safety.REPORT, Severity.NOTE)
 
 
