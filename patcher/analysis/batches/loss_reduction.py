@@ -57,6 +57,7 @@ CLASSES_OF_LOSS = frozenset(
     [
         "CrossEntropyLoss",
         "NLLLoss",
+        "NLLLoss2d",
         "MSELoss",
         "L1Loss",
         "SmoothL1Loss",
