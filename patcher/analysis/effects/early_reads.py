@@ -223,7 +223,7 @@ def texts_of_composed(
 
     ``join("data", name)`` for ``save(name, words)``, also where the function that is called passes
     it on, and for each value of a loop over names; nothing where it holds anything else. Of
-    options and texts alone it means the same anywhere.
+    options and texts it means the same anywhere.
     """
     function = where.function(path)
     value = where.definition(path, path) or path if isinstance(path, ast.Name) else path
@@ -231,7 +231,7 @@ def texts_of_composed(
     if function is None:
         return []
     if not parts_left(where, text):
-        return [text]
+        return [text] if "<" in text else []
     texts = texts_in_loops(where, text, path)
     maker = (where, function)
     found = [text_from_call(program, module, call, maker, each, MAX_CALLS) for each in texts]
