@@ -118,6 +118,8 @@ NOTES: list[tuple[str, str, str]] = [
         SURE.format("weight")),
     ("a loss of the script's own", script(own=OWN_LOSS, made="criterion = Scored(w)"),
         SURE.format("weight")),
+    ("a loss of its own, by an older name", script(made="criterion = Scored(w)",
+        own=OWN_LOSS.replace("NLLLoss(", "NLLLoss2d(")), SURE.format("weight")),
     ("a buffer", script(own=BUFFER, made="criterion = Scored(w)"), MAYBE.format("self.weight")),
     ("an attribute that others give",
         script(own=BUFFER, made="criterion = Scored(None)\ncriterion.weight = w"),

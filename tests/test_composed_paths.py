@@ -53,6 +53,47 @@ def test_another_file_is_not(read: str) -> None:
     assert found("DF604", SCRIPT.format(written='"words.pkl"', read=read)) == []
 
 
+OPTIONS = """
+import argparse, os, torch
+parser = argparse.ArgumentParser()
+parser.add_argument("--folder")
+parser.add_argument("--other")
+args = parser.parse_args()
+
+def keep(model, args):
+    folder = args.folder
+    path = os.path.join(folder, "best.pt")
+    if torch.distributed.get_rank() == 0:
+        torch.save(model.state_dict(), path)
+
+def fit(model):
+    for epoch in range(3):
+        keep(model, args)
+
+def restore(model, folder, name):
+    path = os.path.join(folder, name)
+    model.load_state_dict(torch.load(path, map_location="cpu"))
+
+def main(model):
+    torch.distributed.init_process_group("gloo")
+    fit(model)
+    restore(model, args.{option}, {name})
+
+main(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "name", "told"),
+    [("folder", "'best.pt'", 1), ("other", "'best.pt'", 0), ("folder", "'last.pt'", 0)],
+)
+def test_a_path_of_options_is_the_same_in_every_function(option: str, name: str, told: int) -> None:
+    text = OPTIONS.format(option=option, name=name)
+    assert len(found("DF604", text)) == told
+    after = fixed("DF604", text)
+    assert ("        torch.distributed.barrier()" in after) is bool(told)
+
+
 EARLY_STOPPING = """
 import os, torch
 

@@ -54,6 +54,14 @@ FOUND = [
             for batch in loader:
                 model(batch).backward()
         """),
+    ("the second of a tuple that a function returns among other things", """
+        def make():
+            return (DataLoader(other), DataLoader(mine)), names
+        loaders, names = make()
+        dev, loader = loaders
+        for batch in loader:
+            model(batch).backward()
+        """),
     ("the second that a function returns", """
         def make():
             return DataLoader(other), DataLoader(mine)

@@ -82,6 +82,64 @@ def test_a_loop_among_the_training_s_own_is_only_reported() -> None:
     assert [finding.edits for finding in inline] == [()]
 
 
+COUNTED = """
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def weights(batches):
+    count = np.zeros(3)
+    for _, y in {source}:
+        {body}
+    return 1 / count
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+loader = DataLoader(data, batch_size=8, {sampler})
+dev_loader = DataLoader(data, batch_size=8)
+loss = torch.nn.CrossEntropyLoss(weight=weights({passed}))
+for x, y in loader:
+    loss(model(x), y).backward()
+    optimizer.step()
+"""
+COUNTS = {
+    "source": "batches",
+    "body": "count += np.bincount(y.numpy(), minlength=3)",
+    "sampler": PARTS["sampler"],
+    "passed": "loader",
+}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param({"passed": "dev_loader"}, id="another loader"),
+        pytest.param({"sampler": "shuffle=True"}, id="every rank has all"),
+        pytest.param({"body": "model.learn(y); count += 1"}, id="it may train"),
+        pytest.param({"body": "show(y); count += 1"}, id="a function that is not read"),
+        pytest.param({"body": "print(y)"}, id="nothing is counted"),
+    ],
+)
+def test_a_loop_that_counts_nothing_of_a_part_is_left_alone(parts: dict[str, str]) -> None:
+    assert found("DF512", COUNTED.format(**{**COUNTS, **parts})) == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "source"),
+    [
+        ({}, "over_all_examples(batches)"),
+        ({"source": "enumerate(batches)"}, "enumerate(over_all_examples(batches))"),
+        ({"source": "loader"}, "over_all_examples(loader)"),
+        ({"body": "count.extend(y.tolist())"}, "over_all_examples(batches)"),
+    ],
+)
+def test_what_is_counted_is_of_all_examples(parts: dict[str, str], source: str) -> None:
+    text = COUNTED.format(**{**COUNTS, **parts})
+    after = fixed("DF512", text)
+    assert f"    for _, y in {source}:" in after
+    assert found("DF512", after) == []
+
+
 WHOLE_PROGRAM = """
 import torch
 from torch import nn

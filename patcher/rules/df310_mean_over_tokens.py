@@ -53,7 +53,7 @@ from ..source.tree import Function, argument, below, everywhere, is_none, keywor
 
 CODE, SEVERITY, SAFETY = "DF310", Severity.DEGRADED, Safety.SAFE
 
-LOSS_CLASSES = ("CrossEntropyLoss", "NLLLoss")
+LOSS_CLASSES = ("CrossEntropyLoss", "NLLLoss", "NLLLoss2d")
 LOSS_FUNCTIONS = ("cross_entropy", "nll_loss")
 DEFAULT_IGNORE_INDEX = "-100"  # of torch
 WEIGHT_HELPER = "weighed_by_tokens"

@@ -1,32 +1,36 @@
 """An evaluation goes over this rank's part of the training data.
 
 What         An evaluation goes over the training's loader, whose sampler deals the examples to the
-             ranks, and nothing brings the parts together.
+             ranks, and nothing brings the parts together. So does a loop beside the training that
+             counts or adds up what is in the batches, such as how often each class comes.
 At run time  The training accuracy that is printed is that of 1/N of the examples, of others in each
              epoch, and another one on each rank. A rank that stops, or keeps the best model, by it
-             leaves its peers waiting.
+             leaves its peers waiting. Class weights and means differ from rank to rank.
 Example      print("train:", accuracy(model, train_loader))
-Fix          Let the evaluation go over all examples in order, on each rank. Only where a function
-             of its own evaluates, and gets the loader as a parameter.
+Fix          Let the loop go over all examples in order, on each rank. Of evaluations only those
+             that are functions of their own, and get the loader as a parameter.
 Fix safety   Safe: a loader that deals nothing is left as it is, as every loader of a lone process.
 Source       torch.utils.data.distributed.DistributedSampler
 """
 
 import ast
+import builtins
 from collections.abc import Iterator
 
+from ..analysis.language.name_flow import FILLING, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.evaluating_ranks import combines_parts
 from ..analysis.training.evaluations import Evaluation
-from ..analysis.training.loaders import Loader, trace_loader
+from ..analysis.training.loaders import Loader, loader_of, trace_loader
 from ..analysis.training.program import Program
-from ..editing.edits import Define, Edit, Insert
+from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import is_inside, mentions, parameters
+from ..source.tree import bound_names, is_inside, mentions, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF512", Severity.DEGRADED, Safety.SAFE
 
+LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "collections", "itertools", "math", "tqdm")
 WHOLE = "over_all_examples"  # of helper_code.py
 
 
@@ -42,6 +46,11 @@ def findings(program: Program) -> Iterator[Finding]:
         seen.add(scope)
         because = f"{evaluation.name} goes over this rank's part of the training data"
         yield Finding(*place, because, go_over_all(evaluation))
+    for module, loop in counting_loops(program):
+        function = module.function(loop)
+        if not any(module.function(call) is function for call in module.calls_to(WHOLE)):
+            because = "what this counts is in this rank's part of the training data alone"
+            yield Finding(module, loop, because, count_all(module, loop))
 
 
 def goes_over_all(evaluation: Evaluation, scope: ast.AST) -> bool:
@@ -79,3 +88,46 @@ def go_over_all(evaluation: Evaluation) -> tuple[Edit, ...]:
         return ()
     first = next(stmt for stmt in function.body if mentions(stmt, name))
     return (Insert(first, f"{name} = {WHOLE}({name})"), Define(WHOLE))
+
+
+def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:
+    """Loops over a training's dealt loader that only count what is in the batches."""
+    dealt = {each.call for each in program.training_loaders if each.distributed_samplers}
+    if not dealt:
+        return
+    others: set[ast.AST] = {each.steps for each in program.train_loops}
+    others.update(each.loop for each in program.evaluations)
+    for module in program.modules:
+        for loop in module.nodes(ast.For):
+            if others & {loop, *module.ancestors(loop)} or not counts_alone(module, loop):
+                continue
+            loader = loader_of(program, module, loop)
+            if loader is not None and loader.call in dealt and program.is_live(module, loop):
+                yield module, loop
+
+
+def counts_alone(module: Module, loop: ast.For) -> bool:
+    """Whether a loop adds something up, and calls nothing but libraries, builtins and the batch."""
+    batch = spread(module, [loop], bound_names(loop.target)).names
+    adds = bool(within(loop.body, ast.AugAssign))
+    for call in within(loop.body, ast.Call):
+        owner: ast.expr = call.func
+        while isinstance(owner, ast.Attribute | ast.Subscript | ast.Call):
+            owner = owner.func if isinstance(owner, ast.Call) else owner.value
+        fills = isinstance(call.func, ast.Attribute) and call.func.attr in FILLING
+        name = owner.id if isinstance(owner, ast.Name) else ""
+        is_library = module.aliases.get(name, "").partition(".")[0] in LIBRARIES
+        if not (fills or is_library or name in batch or hasattr(builtins, name)):
+            return False
+        adds |= fills
+    return adds
+
+
+def count_all(module: Module, loop: ast.For) -> tuple[Edit, ...]:
+    """Edits by which such a loop goes over all examples of the loader that it names."""
+    source: ast.expr = loop.iter
+    while isinstance(source, ast.Call) and source.args:
+        source = source.args[0]  # enumerate(tqdm(loader))
+    if not isinstance(source, ast.Name | ast.Attribute):
+        return ()
+    return (Rewrite(source, f"{WHOLE}({module.text(source)})"), Define(WHOLE))

@@ -17,7 +17,10 @@ from ..training.program import Program
 from .batch_origins import bound_value
 from .loss_reduction import SAME_VALUE, Reduction, asked_for, maker_of
 
-PLACES = {"CrossEntropyLoss": 0, "NLLLoss": 0, "cross_entropy": 2, "nll_loss": 2}
+PLACES = {
+    **dict.fromkeys(("CrossEntropyLoss", "NLLLoss", "NLLLoss2d"), 0),
+    **dict.fromkeys(("cross_entropy", "nll_loss"), 2),
+}
 """At which place torch's losses take class weights; at the next one an old name of a reduction."""
 MAX_DEPTH = 8
 

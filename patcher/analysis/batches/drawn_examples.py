@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import Function, argument_values, everywhere, names_within, within
 from ..language.objects import class_of, method_of
-from ..models.model_results import unpacked_result
+from ..language.results import unpacked_result
 from ..ranks.rank_reach import RANK_NAMES
 from ..training.loaders import Loader
 from ..training.program import Program

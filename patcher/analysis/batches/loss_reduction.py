@@ -22,7 +22,8 @@ from ...source.tree import (
     within,
 )
 from ..language.passed_arguments import argument_for_parameter
-from ..models.model_results import forward_of, unpacked_result
+from ..language.results import unpacked_result
+from ..models.model_results import forward_of
 from ..settings.flag_roles import options_in
 from ..training.program import Program
 
@@ -56,6 +57,7 @@ CLASSES_OF_LOSS = frozenset(
     [
         "CrossEntropyLoss",
         "NLLLoss",
+        "NLLLoss2d",
         "MSELoss",
         "L1Loss",
         "SmoothL1Loss",

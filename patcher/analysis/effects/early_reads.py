@@ -223,13 +223,16 @@ def texts_of_composed(
     """A path that a called function puts together from parameters, with what the call passes.
 
     ``join("data", name)`` for ``save(name, words)``, also where the function that is called passes
-    it on, and for each value of a loop over names; nothing where it holds anything else.
+    it on, and for each value of a loop over names; nothing where it holds anything else. Of
+    options and texts it means the same anywhere.
     """
     function = where.function(path)
     value = where.definition(path, path) or path if isinstance(path, ast.Name) else path
     text = text_of_path(program, where, value)
-    if function is None or not parts_left(where, text):
+    if function is None:
         return []
+    if not parts_left(where, text):
+        return [text] if "<" in text else []
     texts = texts_in_loops(where, text, path)
     maker = (where, function)
     found = [text_from_call(program, module, call, maker, each, MAX_CALLS) for each in texts]

@@ -10,6 +10,7 @@ from ...source.tree import FUNCTIONS, everywhere, parameters
 from ..training.program import Program
 
 SAME = ("str", "Path", "fspath")  # calls that answer the path which they are passed
+OPTION = re.compile(r"<\w+>")
 MAX_NAMES = 4  # through which a folder is followed
 
 
@@ -49,6 +50,10 @@ def text_of_path(program: Program, module: Module, path: ast.expr, names: int = 
             return text_of_path(program, module, part, names)
         case ast.Name() if names and is_put_together(values := module.alternatives(path, path)):
             return text_of_path(program, module, values[0], names - 1)
+        case ast.Name() if names and is_option(
+            program, module, values := module.alternatives(path, path)
+        ):
+            return text_of_path(program, module, values[0], names - 1)
         case ast.Name() if names and (above := bound_at_top(module, path)) is not None:
             return text_of_path(program, module, above, names - 1)
     text = module.text(path)
@@ -76,6 +81,11 @@ def bound_at_top(module: Module, name: ast.Name) -> ast.expr | None:
     return module.single_assignment(None, name.id) if functions else None
 
 
+def is_option(program: Program, module: Module, values: list[ast.expr]) -> bool:
+    """Whether a name is bound to one option, ``folder = args.folder``."""
+    return len(values) == 1 and values[0] in options_in(program, module, values[0])
+
+
 def is_put_together(values: list[ast.expr]) -> bool:
     """Whether a name is bound to one path, which is made of parts."""
     kinds = ast.JoinedStr | ast.BinOp | ast.Call
@@ -83,9 +93,13 @@ def is_put_together(values: list[ast.expr]) -> bool:
 
 
 def parts_left(module: Module, text: str) -> list[str]:
-    """The sources in braces of a path's text, without what imported modules hold."""
+    """The sources in braces of a path's text, without options and what imported modules hold."""
     found = re.findall(r"\{([^{}]*)\}", text)
-    return [each for each in found if each.partition(".")[0] not in module.aliases]
+    return [
+        each
+        for each in found
+        if each.partition(".")[0] not in module.aliases and not OPTION.fullmatch(each)
+    ]
 
 
 def texts_in_loops(module: Module, text: str, place: ast.AST) -> list[str]:

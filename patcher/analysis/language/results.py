@@ -1,11 +1,11 @@
-"""The name that a statement gives to the result of a call."""
+"""The name that a statement gives to the result of a call, or to a part of it."""
 
 from __future__ import annotations
 
 import ast
 
 from ...source.module import Module
-from ...source.tree import is_elif
+from ...source.tree import is_elif, is_inside
 
 
 def spelled_name(module: Module, node: ast.expr) -> str:
@@ -79,3 +79,22 @@ def binding_in_head(stmt: ast.stmt, name: str) -> ast.NamedExpr | None:
         return None
     found = (node for node in ast.walk(head) if isinstance(node, ast.NamedExpr))
     return next((node for node in found if node.target.id == name), None)
+
+
+def unpacked_result(module: Module, name: ast.Name) -> tuple[ast.expr, int] | None:
+    """In ``loss, logits = model(batch)`` the call and the place of ``loss``."""
+    function = module.function(name)
+    stores = module.stores.get((function, name.id), ())
+    above = [
+        each
+        for each in stores
+        if each.lineno <= name.lineno and not is_inside(name, module.statement(each))
+    ]
+    holder = module.parents[above[-1]] if above else None
+    if not isinstance(holder, ast.Tuple) or not isinstance(module.parents[holder], ast.Assign):
+        return None
+    stmt = module.parents[holder]
+    assert isinstance(stmt, ast.Assign)
+    if any(isinstance(each, ast.Starred) for each in holder.elts):
+        return None
+    return stmt.value, holder.elts.index(above[-1])

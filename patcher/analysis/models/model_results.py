@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ...source.module import Module
-from ...source.tree import Function, is_inside
+from ...source.tree import Function
 from ..language.objects import attribute_values, class_of, method_of
 from ..training.possible_values import Place, values_of
 from ..training.program import Program
@@ -46,22 +46,3 @@ def _values(program: Program, module: Module, model: ast.expr) -> list[Place]:
         case ast.Name():
             return [*values_of(program, module, model)]
     return []
-
-
-def unpacked_result(module: Module, name: ast.Name) -> tuple[ast.expr, int] | None:
-    """In ``loss, logits = model(batch)`` the call and the place of ``loss``."""
-    function = module.function(name)
-    stores = module.stores.get((function, name.id), ())
-    above = [
-        each
-        for each in stores
-        if each.lineno <= name.lineno and not is_inside(name, module.statement(each))
-    ]
-    holder = module.parents[above[-1]] if above else None
-    if not isinstance(holder, ast.Tuple) or not isinstance(module.parents[holder], ast.Assign):
-        return None
-    stmt = module.parents[holder]
-    assert isinstance(stmt, ast.Assign)
-    if any(isinstance(each, ast.Starred) for each in holder.elts):
-        return None
-    return stmt.value, holder.elts.index(above[-1])

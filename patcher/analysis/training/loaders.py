@@ -21,6 +21,7 @@ from ..language.dictionaries import is_of_other_phase, item_of, key_that_trains,
 from ..language.iterated_attributes import iterated_attributes
 from ..language.literal_arguments import CallPlace, calls_that_train, is_possible
 from ..language.passed_arguments import argument_for_parameter
+from ..language.results import unpacked_result
 from .frameworks import RANK_SAMPLERS
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
@@ -562,7 +563,9 @@ def _trace_unpacked(
         return None
     if isinstance(value, ast.Name):
         bound = module.definition(value, value)
-        return None if bound is None else _trace_unpacked(graph, module, bound, index, depth + 1)
+        if bound is None:
+            return _trace_nested(graph, module, value, index, depth)
+        return _trace_unpacked(graph, module, bound, index, depth + 1)
     if not isinstance(value, ast.Call):
         return None
     if module.dotted(value.func) == "next" and value.args:
@@ -571,6 +574,22 @@ def _trace_unpacked(
         _trace_result(graph, where, result.elts[index], value, depth)
         for where, result in _possible_results(graph, module, value)
         if isinstance(result, ast.Tuple) and index < len(result.elts)
+    )
+
+
+def _trace_nested(
+    graph: CallGraph, module: Module, name: ast.Name, index: int, depth: int
+) -> Loader | None:
+    """The loader at one index of a tuple in a tuple: ``loaders, names = get_data()``."""
+    call, place = unpacked_result(module, name) or (None, 0)
+    if not isinstance(call, ast.Call):
+        return None
+    return of_any_branch(
+        _trace_result(graph, where, inner.elts[index], call, depth)
+        for where, result in _possible_results(graph, module, call)
+        if isinstance(result, ast.Tuple) and place < len(result.elts)
+        for inner in [result.elts[place]]
+        if isinstance(inner, ast.Tuple) and index < len(inner.elts)
     )
 
 
