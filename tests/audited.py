@@ -1853,6 +1853,33 @@ READ: list[tuple[str, str, str, str]] = [
         "unknown",
     ),
     (
+        "a horizon of a length that is passed on, by a batch that the loader's maker is passed",
+        """
+        import torch
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader, DistributedSampler
+        def make(data, size=8):
+            return DataLoader(data, batch_size=size, sampler=DistributedSampler(data))
+        def plan(args, optimizer, number):
+            total = number // args.size * args.epochs
+            return get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+        def main(args, model, data, other, optimizer):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(model)
+            scheduler = plan(args, optimizer, len(data))
+            loader, small = make(data, size=args.size), make(other)
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    model(batch).sum().backward()
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
         "such a horizon of a rank's part",
         """
         import torch

@@ -275,3 +275,9 @@ for batch in meter.log_every(iter(loader), "train"):
 @pytest.mark.parametrize(("count", "told"), [("world_size", 0), ("parts", 1)])
 def test_a_loop_that_may_go_over_a_loader_that_deals_is_left(count: str, told: int) -> None:
     assert len(found("DF401", BEHIND_A_METER.format(count=count))) == told
+
+
+def test_none_is_no_batch_sampler() -> None:
+    text = SCRIPT.format(made="pass").replace("batch_sampler=batches", "batch_sampler=None")
+    (finding,) = found("DF401", text)
+    assert finding.because == "it has no sampler"

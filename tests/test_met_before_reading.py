@@ -237,3 +237,29 @@ def make(folder):
     text = text.replace("    for number", "    keep, _ = make(folder)\n    for number")
     assert len(found("DF604", text)) == 1
     assert found("DF604", text.replace("        keep(model)", "        pass")) == []
+
+
+LED_TO = """
+import torch
+def save_best(model, folder):
+    torch.save(model.state_dict(), folder + "/best.bin")
+def train(model, folder):
+    for batch in loader:
+        model(batch).backward()
+    {saves}(model, folder)
+def main(model, folder):
+    torch.distributed.init_process_group("gloo")
+    {first}train(model, folder)
+    model.load_state_dict(torch.load(folder + "/best.bin", map_location="cpu"))
+main(net, "out")
+"""
+
+
+@pytest.mark.parametrize(
+    ("saves", "first", "told"),
+    [("save_best", "", True), ("print", "", False), ("save_best", "model.", False)],
+    ids=["through two functions", "nothing is saved", "a method of that name"],
+)
+def test_a_call_may_lead_to_a_save(saves: str, first: str, told: bool) -> None:
+    text = LED_TO.format(saves=saves, first=first)
+    assert ("barrier()  # rank 0 may still be writing" in fixed("DF604", text)) is told

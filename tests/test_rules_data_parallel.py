@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 from cases import RULES, changes, fixed, found, module
 from ddpfix.patcher.analysis.training.program import Program
+from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.fixes.data_parallel import is_move
 
 NOOP = [
@@ -890,3 +892,51 @@ def test_a_script_of_another_framework_is_no_training_program() -> None:
 def test_a_model_moves_under_a_test_in_either_spelling(text: str, *, moves: bool) -> None:
     parsed = module(text)
     assert is_move(parsed, parsed.tree.body[0], "net") is moves
+
+
+PREPARED = """\
+import torch
+from torch.utils.data import DataLoader
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+    def prepare(self):
+        if torch.cuda.device_count() > 1{asks}:
+            self.net = torch.nn.DataParallel(self.net)
+    def test(self, batch):
+        self.net.eval()
+        self.prepare()
+        print(self.net(batch))
+    def train(self, loader):
+        self.prepare()
+        optimizer = torch.optim.SGD(self.net.parameters(), 0.1)
+        for epoch in range(3):
+            for batch in loader:
+                self.net.train()
+                optimizer.zero_grad()
+                self.net(batch).mean().backward()
+                optimizer.step()
+            self.test(batch)
+if __name__ == "__main__":
+    Trainer(torch.nn.Linear(2, 2)).train(DataLoader(torch.randn(8, 2), batch_size=2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("asks", "more"),
+    [
+        ("", ""),
+        (" and not hasattr(self.net, 'module')", " and not hasattr(self.net, 'module')"),
+        (
+            " and not isinstance(self.net, torch.nn.DataParallel)",
+            " and not hasattr(self.net, 'module')",
+        ),
+    ],
+)
+def test_a_wrap_that_is_come_to_again_wraps_once(asks: str, more: str, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PREPARED.format(asks=asks))
+    (change,) = patch(path).changes
+    wrap = "self.net = torch.nn.parallel.DistributedDataParallel(self.net, "
+    assert f"        if torch.distributed.is_initialized(){more}:\n" in change.text
+    assert wrap in change.text

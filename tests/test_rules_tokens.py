@@ -372,6 +372,15 @@ def test_labels_of_a_translation_that_all_count_are_left_alone(mask: str) -> Non
     assert found("DF310", SEQ2SEQ.format(mask=mask, own="")) == []
 
 
+@pytest.mark.parametrize(
+    "fill", ["torch.zeros(1, n).fill_(-100)", "torch.full((1, n), -100)", "torch.full((1, n), 0)"]
+)
+def test_labels_of_a_translation_that_its_data_fill_up_are_counted(fill: str) -> None:
+    own = f"def collate(rows, n):\n    return torch.cat([*rows, {fill}])\nloader = make(collate)"
+    text = fixed("DF310", SEQ2SEQ.format(mask="pass", own=own))
+    assert ("weighed_by_tokens(loss, labels.ne(-100).sum())" in text) is ("-100" in fill)
+
+
 def test_a_translation_by_a_class_of_the_script_is_reported_only() -> None:
     own = "class Own(T5ForConditionalGeneration): pass"
     (finding,) = found("DF310", SEQ2SEQ.format(mask=MASKS[0], own=own))

@@ -486,3 +486,39 @@ def test_the_test_that_wraps_a_lone_process_is_no_test_of_the_wrapper(
         text = CARDS.format(bare=bare).lstrip()
         right = text.replace(bare, bare.replace(test, "hasattr(model, 'module')"))
         assert fixed("DF305", text) == (right if is_wrong else text)
+
+
+MADE = """\
+import torch
+def make(args):
+    net = model = Net()
+    if args.local_rank != -1:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    return {results}
+def train(args):
+    {made} = make(args)
+    {behind}
+    for batch in loader:
+        model(batch).backward()
+    print(model.head)
+"""
+
+
+@pytest.mark.parametrize(
+    ("results", "made", "behind", "is_wrapper"),
+    [
+        ("model", "model", "pass", True),
+        ("model, optimizer", "model, optimizer", "pass", True),
+        ("model", "model, optimizer", "pass", False),
+        ("net, model", "model, wrapped", "pass", False),
+        ("model", "model", "model = model.module", False),
+        ("model", "model", "model.head = 1", False),
+    ],
+)
+def test_what_a_function_returns_may_be_wrapped(
+    results: str, made: str, behind: str, is_wrapper: bool
+) -> None:
+    text = MADE.format(results=results, made=made, behind=behind)
+    after = fixed("DF305", text)
+    assert ("print(getattr(model, 'module', model).head)" in after) is is_wrapper
+    assert (after != text) is is_wrapper

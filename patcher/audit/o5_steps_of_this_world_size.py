@@ -19,6 +19,8 @@ Source            transformers.get_linear_schedule_with_warmup (num_training_ste
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.training.loaders import Loader
 from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import hangs_on_step, scheduler_steps
 from ..analysis.training.train_loops import TrainLoop
@@ -181,7 +183,7 @@ def maybe_of_all(
         return
     lengths = sorted(part for part in parts.factors if part.startswith("len("))
     counted = lengths or sorted(part for part in parts.factors if "epoch" not in part)
-    size = quantity(program, loader.module, loader.batch_size, loop)
+    size = batch_of(program, loop, loader)
     by_batch = size.factors and size.factors <= parts.divisors and size != one("1")
     if counted and by_batch and WORLD not in parts:
         yield unknown(
@@ -190,6 +192,19 @@ def maybe_of_all(
             f"its horizon is `{counted[0]}` by the batch of one rank: more steps than a rank takes,"
             " if these are the examples that ranks share",
         )
+
+
+def batch_of(program: Program, loop: TrainLoop, loader: Loader) -> Quantity:
+    """The size of a loader's batches, as the call passes it that makes this one."""
+    module, size = loader.module, loader.batch_size
+    assert size is not None
+    function = module.function(loader.call)
+    if isinstance(size, ast.Name) and function is not None and loader.made_by:
+        where, call = loader.made_by[0]
+        passed = argument_for_parameter(module, function, call, size.id)
+        if passed is not None:
+            return quantity(program, where, passed, loop)
+    return quantity(program, module, size, loop)
 
 
 def accumulated(

@@ -8,12 +8,14 @@ from collections.abc import Iterator
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import everywhere, keyword, within
+from ..source.tree import argument_values, everywhere, keyword, within
 
 HEADS = ("ForTokenClassification", "ForMaskedLM")
 """Heads whose labels are -100 for most kinds of tokens, so that their number differs."""
 CAUSAL = ("LMHeadModel", "ForCausalLM")
 """Heads that compare each token with the one before it; their labels may all count."""
+FILLS = ("pad_sequence", "pad", "full", "full_like", "fill_", "masked_fill", "masked_fill_")
+"""Calls that may make labels -100."""
 SEQ2SEQ = ("ForConditionalGeneration",)
 """Heads whose labels are -100 where the script makes them so."""
 
@@ -39,7 +41,7 @@ def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt |
     for loop in program.train_loops:
         for call in within(loop.steps.body, ast.Call):
             labels = labels_of(loop.module, call)
-            if labels and (not is_seq2seq or masks_labels(loop, labels)):
+            if labels and (not is_seq2seq or masks_labels(loop, labels) or pads_labels(program)):
                 counted = f"{labels}[..., 1:]" if is_causal else labels
                 bound = binding(loop, call) if is_known else (None, "")
                 yield loop.module, call, *bound, counted
@@ -98,12 +100,13 @@ def ignores(node: ast.AST) -> bool:
 
 
 def pads_labels(program: Program) -> bool:
-    """Whether ``padding_value=-100`` fills up what batches are made of."""
+    """Whether ``padding_value=-100`` or ``fill_(-100)`` fills up what batches are made of."""
     return any(
-        isinstance(word.value, ast.UnaryOp) and module.text(word.value) == "-100"
-        for module, call in program.calls_to("pad_sequence", "pad", "full", "full_like")
-        for word in call.keywords
-        if word.arg in ("padding_value", "value", "fill_value")
+        ignores(value)
+        for module, call in program.calls_to(*FILLS)
+        if program.is_live(module, call)
+        for value in argument_values(call)
+        if isinstance(value, ast.UnaryOp)
     )
 
 

@@ -238,6 +238,18 @@ def left_out(program: Program) -> Iterator[Finding]:
     yield Finding(module, module.statement(call), because)
 
 
+def asks_for_wrapper(module: Module, wrap: ast.stmt) -> bool:
+    """Whether a wrap stands under ``not hasattr(model, "module")``: it may be come to again."""
+    return any(
+        isinstance(up, ast.If)
+        and any(
+            module.last_name(call.func) in ("hasattr", "isinstance")
+            for call in everywhere(up.test, ast.Call)
+        )
+        for up in module.ancestors(wrap)
+    )
+
+
 def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
     """Edits that wrap a rank's model in DDP, behind the DataParallel of a lone process."""
     if roles_reaching_in_function(module, wrap.stmt) & RANKS:
@@ -253,6 +265,8 @@ def add_ddp(program: Program, module: Module, wrap: Wrap) -> tuple[Edit, ...]:
         return ()
     options = ddp_options(program, card, model)
     group = f"{bound} and {group}" if bound else group
+    if asks_for_wrapper(module, wrap.stmt):
+        group += f" and not hasattr({model}, 'module')"
     code = WRAP.format(group=group, model=model, options=options)
     if not is_on_device(program, module, place, model):
         # DataParallel moves a model, or asks for one on the first card: its ranks need it as well.

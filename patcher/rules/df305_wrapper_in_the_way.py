@@ -17,11 +17,11 @@ Source       torch.nn.parallel.DistributedDataParallel (module)
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.past_wrapper import steps_past_wrapper
-from ..analysis.models.saved_wrappers import is_wrapped
+from ..analysis.models.saved_wrappers import is_wrapped, returns_wrapper
 from ..analysis.models.wrapper_attributes import (
     WRAPPERS,
     is_lacking,
@@ -64,6 +64,8 @@ MODEL_ATTRIBUTES = {  # of transformers' models; wrappers lack them
     *("generate", "save_pretrained", "push_to_hub", "config", "generation_config"),
     *("resize_token_embeddings", "get_input_embeddings", "set_input_embeddings", "tie_weights"),
 }
+Wrapped = tuple[Function | None, str, ast.stmt]
+"""The scope and the name of a wrapped model, and the statement that binds it."""
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 AROUND = "and what a step computes around it has no averaged gradients: call it in forward()"
 
@@ -78,11 +80,15 @@ def findings(program: Program) -> Iterator[Finding]:
         if not defines_module_attribute(program):
             yield from n_gpu_tests(module)
             yield from tests_of_the_wrapper(module)
-        for name, wrap in wrapper_uses(module):
+        returned = list(returned_wrappers(program, module))
+        for name, wrap in wrapper_uses(module, returned):
             use = module.parents[name]
             assert isinstance(use, ast.Attribute)
+            is_returned = any(wrap is each for _, _, each in returned)
             if use.attr in MODEL_ATTRIBUTES:
                 because = f"{name.id}.{use.attr} is asked of the wrapper"
+            elif is_returned and not is_of_the_model_alone(program, module, name, wrap, True):
+                continue
             elif (
                 use.attr == "load_state_dict"
                 and not wraps_lone_process(module, wrap, use)
@@ -98,7 +104,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 because = f"{name.id} is wrapped here, and its checkpoint is loaded without"
             elif (
                 module.function(use) not in evaluating  # DF303 and DF504 unwrap it
-                and is_of_the_model_alone(program, module, name, wrap)
+                and is_of_the_model_alone(program, module, name, wrap, is_returned)
             ):
                 because = f"{name.id}.{use.attr} is asked of the wrapper"
                 if makes_loss(program, module, use):
@@ -113,14 +119,16 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, call, f"{why}; call it in forward()")
 
 
-def is_of_the_model_alone(program: Program, module: Module, name: ast.Name, wrap: ast.stmt) -> bool:
+def is_of_the_model_alone(
+    program: Program, module: Module, name: ast.Name, wrap: ast.stmt, is_returned: bool
+) -> bool:
     """Whether the model has the attribute that is read, and its wrapper has not."""
     use = module.parents[name]
     return (
         isinstance(use, ast.Attribute)
         and is_lacking(module, use)
         and not is_of_engine(program, use)
-        and is_torch_wrap(module, wrap)
+        and (is_returned or is_torch_wrap(module, wrap))
         and is_of_scope(module, name, module.function(wrap))
         and not is_otherwise(module, use, wrap)
         and not may_be_engine(module, module.function(wrap), name.id, wrap)
@@ -306,7 +314,7 @@ def whole_text(module: Module, part: ast.expr | list[ast.stmt]) -> str:
     return "\n".join(map(module.text, part if isinstance(part, list) else [part]))
 
 
-def wrapper_names(module: Module) -> Iterator[tuple[Function | None, str, ast.stmt]]:
+def wrapper_names(module: Module) -> Iterator[Wrapped]:
     """Scope, name and statement of ``model = DistributedDataParallel(model, …)``."""
     for call in module.calls_to(*WRAPPERS):
         stmt = module.statement(call)
@@ -421,14 +429,36 @@ def wraps_lone_process(module: Module, wrap: ast.stmt, use: ast.AST) -> bool:
     return is_always and wraps_cards_alone(module, wrap)
 
 
-def wrapper_uses(module: Module) -> Iterator[tuple[ast.Name, ast.stmt]]:
+def returned_wrappers(program: Program, module: Module) -> Iterator[Wrapped]:
+    """Scope, name and statement of ``model, optimizer = make()``, where that wraps the model."""
+    makers = {
+        where.function(call): where for where, call in program.calls_to("DistributedDataParallel")
+    }
+    for maker in makers:
+        for where, call in program.callers(maker) if maker is not None else ():
+            stmt = where.statement(call)
+            if where is not module or not isinstance(stmt, ast.Assign) or stmt.value is not call:
+                continue
+            for target in stmt.targets:
+                parts: list[tuple[int | None, ast.expr]] = [(None, target)]
+                if isinstance(target, ast.Tuple):
+                    parts = [*enumerate(target.elts)]
+                for place, each in parts:
+                    if isinstance(each, ast.Name) and returns_wrapper(program, module, call, place):
+                        yield module.function(stmt), each.id, stmt
+
+
+def wrapper_uses(
+    module: Module, returned: Sequence[Wrapped] = ()
+) -> Iterator[tuple[ast.Name, ast.stmt]]:
     """Names of wrapped models in ``model.attribute``, behind the wrap and under no test for it.
 
     Each with the statement that wraps it: torch's own, where a class of the program may do so too.
     """
     seen: set[ast.Name] = set()
     wrapping = {module.statement(call) for call in module.calls_to(*WRAPPERS, "compile")}
-    wraps = sorted(wrapper_names(module), key=lambda each: not is_torch_wrap(module, each[2]))
+    wraps = [*wrapper_names(module), *returned]
+    wraps.sort(key=lambda each: not is_torch_wrap(module, each[2]))
     for scope, name, wrap in wraps:
         body = module.tree.body if scope is None else scope.body
         rebindings = [

@@ -3,7 +3,7 @@
 What         A cross entropy leaves padding out, by a mask or by ignore_index: it is a mean over as
              many tokens as the rank's own micro-batch happens to have. So is a sum that the script
              divides by the sum of a mask, and so does a model of transformers that tags tokens or
-             fills masks, where it gets labels, or translates, where a step makes some of them -100.
+             fills masks, where it gets labels, or translates, where the script makes some -100.
              Where classes have weights, a cross entropy divides by those of its targets, unless the
              targets are probabilities. A Dice loss is a ratio of two sums over the batch.
 At run time  DistributedDataParallel averages the ranks' gradients as if all had as many tokens:

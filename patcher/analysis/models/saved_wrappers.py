@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...source.branches import exclusive
 from ...source.module import Module
-from ...source.tree import argument, parameters, precedes
+from ...source.tree import argument, parameters, precedes, within
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
 
@@ -73,10 +73,14 @@ def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0)
 
 def keeps_wrapper(program: Program, module: Module, store: ast.AST, depth: int) -> bool:
     """Whether an assignment binds a name to a wrapper, or moves one: ``net = net.cuda()``."""
-    stmt = module.parents[store]
-    value = stmt.value if isinstance(stmt, ast.Assign) else None
-    if value is None or is_wrap(module, value):
+    holder, place = module.parents[store], None
+    if isinstance(parts := holder, ast.Tuple) and isinstance(store, ast.expr):
+        holder, place = module.parents[parts], parts.elts.index(store)
+    value = holder.value if isinstance(holder, ast.Assign) else None
+    if value is None or (place is None and is_wrap(module, value)):
         return value is not None
+    if isinstance(value, ast.Call) and returns_wrapper(program, module, value, place, depth + 1):
+        return True
     func = value.func if isinstance(value, ast.Call) else None
     owner = func.value if isinstance(func, ast.Attribute) and func.attr in MOVES else None
     return (
@@ -84,6 +88,25 @@ def keeps_wrapper(program: Program, module: Module, store: ast.AST, depth: int) 
         and depth < MAX_DEPTH
         and is_wrapped(program, module, owner, depth + 1)
     )
+
+
+def returns_wrapper(
+    program: Program, module: Module, call: ast.Call, place: int | None, depth: int = 0
+) -> bool:
+    """Whether a function of the program returns a wrapper, at a place of a tuple."""
+    found: list[bool] = []
+    for where, function in program.callees(module, call) if depth < MAX_DEPTH else ():
+        for result in within(function.body, ast.Return):
+            value = result.value
+            if place is not None and isinstance(value, ast.Tuple) and place < len(value.elts):
+                value = value.elts[place]
+            elif place is not None:
+                return False
+            if isinstance(value, ast.Name):
+                found.append(is_wrapped(program, where, value, depth + 1))
+            else:
+                found.append(value is not None and is_wrap(where, value))
+    return bool(found) and all(found)
 
 
 def is_wrap(module: Module, value: ast.expr) -> bool:

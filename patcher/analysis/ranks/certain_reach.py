@@ -120,6 +120,8 @@ def may_keep_ranks_away(program: Program, module: Module, test: ast.expr) -> boo
 
     Where it can, the roles that reach a place say who passes it.
     """
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(may_keep_ranks_away(program, module, part) for part in test.values)
     is_unknown = value_for_role(module, test, Role.OTHER) is UNKNOWN
     return is_unknown and asks_for_rank(program, module, test)
 
