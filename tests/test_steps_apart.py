@@ -99,3 +99,10 @@ def test_ranks_do_not_share_steps_that_each_decides_on(parts: dict[str, str], be
     (finding,) = found("DF204", script(parts))
     assert finding.because.endswith(because)
     assert not finding.edits
+
+
+def test_a_function_without_a_step_may_return_early() -> None:
+    result = "return self.critic(self.made).mean()"
+    early = f"if self.made.max() > 3:\n            return self.made.mean()\n        {result}"
+    (finding,) = found("DF204", script({}).replace(result, early))
+    assert finding.edits, finding.because
