@@ -189,6 +189,24 @@ def test_a_module_far_from_training_is_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("behind", "modules"),
+    [
+        ("loss.backward()", ["run.py", "pkg/factory.py", "pkg/bert_one.py"]),
+        ("pass", ["run.py"]),
+    ],
+)
+def test_a_module_leads_to_one_that_trains(behind: str, modules: list[str], tmp_path: Path) -> None:
+    files = {
+        "run.py": "import torch\nfrom pkg.factory import create\n" + GUARD,
+        "pkg/__init__.py": "",
+        "pkg/factory.py": "from pkg.bert_one import One\ndef create():\n    return One()\n",
+        "pkg/bert_one.py": f"class One:\n    def step(self, loss):\n        {behind}\n",
+    }
+    written(tmp_path, files)
+    assert names_of(read_program(str(tmp_path / "run.py")), tmp_path) == modules
+
+
+@pytest.mark.parametrize(
     "line",
     [
         'os.environ["CUDA_VISIBLE_DEVICES"] = gpu',

@@ -43,6 +43,7 @@ ABOUT_TRAINING = (
     r"|^[ \t]*(?:from|import)\b[^\n]*[tT]rain"  # where the one that trains comes from
 )
 
+IMPORT = re.compile(r"^[ \t]*(?:from|import) ", re.MULTILINE)
 DEFINITION = re.compile(r"^[ \t]*(?:def|class) ", re.MULTILINE)
 SourceReader = Callable[[str], Source | None]
 
@@ -73,7 +74,8 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
     """The program of ``script`` and the local modules that it imports, also indirectly.
 
     A library module becomes a program without siblings. At most MAX_FILES modules are read, those
-    nearest to the script first; outside of its folder, those that have to do with training.
+    nearest to the script first; outside of its folder, those that have to do with training, or that
+    import such a module.
     """
     if not script.is_program and not calls_at_import(script):
         return Program(script)
@@ -91,6 +93,11 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
 
     def exists(wanted: str) -> bool:
         return find(wanted) is not None
+
+    def leads_to_training(module: Module, place: str) -> bool:
+        files = links_of(module, place, roots, exists, find_module).files
+        texts = [source.text for file in files if (source := find(file)) is not None]
+        return any(text.strip() and is_about_training(text) for text in texts)
 
     find_module = module_finder(exists)
     roots = [folder, *package_roots(path, exists)]
@@ -121,19 +128,25 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
             if wanted in siblings or source is None or len(siblings) > MAX_FILES:
                 continue
             siblings[wanted] = None
-            if not source.text.strip() or not (
+            if not source.text.strip():
+                continue
+            is_part = (
                 os.path.dirname(wanted) == folder
                 or wanted.endswith("__init__.py")
                 or is_about_training(source.text)
-            ):
+            )
+            if not is_part and not IMPORT.search(source.text):
                 continue
             try:
-                sibling = siblings[wanted] = Module(source)
+                sibling = Module(source)
             except InputError:
-                name = os.path.relpath(wanted, folder)
-                unread.setdefault(name, (wanted, 1, name))
+                if is_part:
+                    name = os.path.relpath(wanted, folder)
+                    unread.setdefault(name, (wanted, 1, name))
                 continue
-            pending.append((wanted, sibling))
+            if is_part or leads_to_training(sibling, wanted):
+                siblings[wanted] = sibling
+                pending.append((wanted, sibling))
     modules = [module for module in siblings.values() if module is not None]
     if not unread and trains_elsewhere(script, modules):
         for line, name in links_of(script, path, roots, exists, find_module).missing:
