@@ -1,0 +1,131 @@
+"""What an expression counts: the examples of a loader's data set, its batches, or the ranks."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Sequence
+
+from ...source.module import Module
+from ...source.tree import below, everywhere, is_within, same_code, within
+from ..ranks.rank_reach import is_world_size
+from ..training.loaders import trace_loader
+from ..training.program import Program
+from ..training.train_loops import TrainLoop
+
+
+def is_count_of_data(loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(examples)``, maybe divided by how many make one, of what the data set is made of."""
+    while isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv | ast.Div):
+        node = node.left
+    return (
+        isinstance(node, ast.Call)
+        and loop.module.dotted(node.func) == "len"
+        and len(node.args) == 1
+        and loop.module.text(node.args[0]) in sources_of_data(loop)
+    )
+
+
+def sources_of_data(loop: TrainLoop) -> set[str]:
+    """The names that the loader's data set is made of, through assignments and loops that fill."""
+    assert loop.loader is not None
+    assert loop.loader.dataset is not None
+    names = {name.id for name in everywhere(loop.loader.dataset, ast.Name)}
+    makers: list[tuple[Sequence[ast.AST], ast.expr]] = [
+        (stmt.targets, stmt.value)
+        for stmt in within(loop.scope, ast.Assign)
+        if not is_within(stmt, loop.steps)
+    ]
+    makers += [
+        (stmt.body, stmt.iter) for stmt in within(loop.scope, ast.For) if stmt is not loop.steps
+    ]
+    for _ in makers:
+        found = set(names)
+        for made, source in makers:
+            if any(name.id in names for part in made for name in everywhere(part, ast.Name)):
+                found |= {name.id for name in everywhere(source, ast.Name)}
+        if found == names:
+            break
+        names = found
+    return names
+
+
+def has_world_size(module: Module, node: ast.expr) -> bool:
+    """Whether the number of processes is part of an expression, or of a name in it."""
+    return any(
+        is_world_size(module, inner)
+        for part in below(node)
+        if isinstance(part, ast.expr)
+        for inner in below(resolve(module, part))
+        if isinstance(inner, ast.expr)
+    )
+
+
+def counts_listed_cards(module: Module, node: ast.expr) -> bool:
+    """Whether a number in an expression counts a list, ``n_gpu = len(args.cards)``, on ranks too.
+
+    The list may have the cards of all ranks.
+    """
+    counted: list[tuple[str, list[ast.expr]]] = [
+        (name.id, module.alternatives(name, name)) for name in everywhere(node, ast.Name)
+    ]
+    for part in everywhere(node, ast.Attribute):
+        counted.append((part.attr, module.attribute_values.get(part.attr, [])))
+    return any(
+        re.search("gpu|card|device", name, re.I)
+        and values
+        and all(isinstance(v, ast.Call) and module.dotted(v.func) == "len" for v in values)
+        for name, values in counted
+    )
+
+
+def is_dataset_length(loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(dataset)`` of the loop's loader."""
+    assert loop.loader is not None
+    assert loop.loader.dataset is not None
+    return (
+        isinstance(node, ast.Call)
+        and loop.module.dotted(node.func) == "len"
+        and len(node.args) == 1
+        and same_code(node.args[0], loop.loader.dataset)
+    )
+
+
+def is_example_count(loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(dataset)``, or its product with the number of processes."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return is_dataset_length(loop, node.left) and is_world_size(loop.module, node.right)
+    return is_dataset_length(loop, node)
+
+
+def holds_batch_size(loop: TrainLoop, node: ast.expr) -> bool:
+    """Whether the loader's batch size is part of ``node``."""
+    assert loop.loader is not None
+    size = loop.loader.batch_size
+    sizes = [] if size is None else [size, resolve(loop.module, size)]
+    if isinstance(size, ast.Name) and sizes[1] is size:  # the module's own
+        value = loop.module.single_assignment(None, size.id)
+        sizes += [] if value is None else [value]
+    return any(same_code(part, each) for each in sizes for part in below(node))
+
+
+def resolve(module: Module, node: ast.expr) -> ast.expr:
+    """The last value of a plain name; any other expression itself."""
+    return (module.definition(node, node) or node) if isinstance(node, ast.Name) else node
+
+
+def is_loader_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
+    """``len(loader)``, under any name of the loop's loader."""
+    assert loop.loader is not None
+    if not (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "len"
+        and len(node.args) == 1
+        and isinstance(node.args[0], ast.Name | ast.Attribute)
+    ):
+        return False
+    if loop.module.text(node.args[0]) == loop.loader.name:
+        return True
+    loader = trace_loader(program, loop.module, node.args[0])
+    return loader is not None and loader.call is loop.loader.call
