@@ -1,4 +1,4 @@
-"""DF316: Each rank copies weights of its own."""
+"""DF316: Each rank copies or draws weights of its own."""
 
 from __future__ import annotations
 
@@ -17,6 +17,13 @@ from torch.utils.data import DataLoader
 if 'LOCAL_RANK' in os.environ:
     torch.distributed.init_process_group('gloo')
 {seed}
+def reset(part):
+    if isinstance(part, torch.nn.Linear):
+        torch.nn.init.normal_(part.weight)
+def scale(part):
+    part.weight.data.mul_(0.5)
+def anew(net):
+    net.module.apply(reset)
 class Average:
     def __init__(self, model):
         self.module = copy.deepcopy(model)
@@ -54,6 +61,9 @@ NOOP: list[tuple[str, str]] = [
     ("a class that copies it behind the wrapper", script(copy="", behind="Average(model)")),
     ("a copy of another model", script(copy="teacher = copy.deepcopy(other)")),
     ("the best weights so far", script(copy="", end="best = copy.deepcopy(model)")),
+    ("weights drawn before they are wrapped", script(copy="model.apply(reset)")),
+    ("weights that are only scaled", script(copy="", behind="model.apply(scale)")),
+    ("another model", script(copy="", behind="other.apply(reset)")),
     ("a checkpoint", script(copy="model.load_state_dict(torch.load('model.pt'))")),
 ]  # fmt: skip
 
@@ -85,6 +95,45 @@ def test_where_ranks_are_the_scripts_own_it_is_told() -> None:
     text = script().replace("if 'LOCAL_RANK' in os.environ:", "if args.distributed:")
     (finding,) = found("DF316", text)
     assert finding.edits == ()
+
+
+@pytest.mark.parametrize(
+    "drawn", ["model.apply(reset)", "model.module.apply(reset)", "anew(model)"]
+)
+def test_ranks_get_the_weights_that_rank_0_draws_behind_the_wrapper(drawn: str) -> None:
+    text = script(copy="", behind=drawn)
+    after = fixed("DF316", text)
+    assert f"{drawn}\nif torch.distributed.is_initialized():\n    for weight in model.para" in after
+    assert found("DF316", after) == []
+
+
+REDRAWN = """\
+import json, os, sys
+import torch
+torch.distributed.init_process_group("gloo")
+torch.seed()
+def reset(part):
+    torch.nn.init.normal_(part.weight)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+model.module.apply(reset)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in torch.ones(4, 2, 2):
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
+with open(f"{sys.argv[1]}.{os.environ['RANK']}", "w") as file:
+    json.dump(model.module.weight.tolist(), file)
+torch.distributed.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("is_fixed", [False, True])
+def test_ranks_that_draw_behind_the_wrapper_end_with_one_model(
+    is_fixed: bool, forge: Forge, tmp_path: Path
+) -> None:
+    text = fixed("DF316", REDRAWN) if is_fixed else REDRAWN
+    first, second = written(forge, tmp_path, "redrawn", text, 2)
+    assert (first == second) is is_fixed
 
 
 RUN = """\

@@ -1,12 +1,15 @@
-"""Each rank copies weights of its own.
+"""Each rank copies or draws weights of its own.
 
 What         A script seeds nothing, and copies a model that it trains before the ranks' weights
-             are made equal: an average of the weights, a teacher, a target network.
+             are made equal: an average of the weights, a teacher, a target network. Or it draws the
+             weights anew behind the wrapper: net.apply(weights_init).
 At run time  The wrapper gives all ranks the model of rank 0, and each keeps a copy of the one that
              it drew. Losses that compare with the copy, and scores of an average, differ from
-             rank to rank until it has forgotten how it began. Nothing warns.
+             rank to rank until it has forgotten how it began. Where all weights are drawn anew,
+             each rank trains another model to its end, by gradients of all. Nothing warns.
 Example      teacher = copy.deepcopy(student); student = DistributedDataParallel(student)
-Fix          Ranks take rank 0's random numbers as soon as there is a group (draw_alike).
+Fix          Ranks take rank 0's random numbers as soon as there is a group (draw_alike). Weights
+             that are drawn behind the wrapper are broadcast from rank 0: cards draw for themselves.
 Fix safety   Safe: one process draws as it did. Only reported where the copy is made above the
              process group, and in a script that had ranks, unless its samplers deal among them.
 Source       torch.nn.parallel.DistributedDataParallel (broadcasts what it wraps, and nothing else)
@@ -16,8 +19,10 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.batches.global_seeds import has_seed
+from ..analysis.models.drawn_weights import draws_behind_wrapper
 from ..analysis.models.model_copies import copies_of_models
 from ..analysis.training.program import Program, trains_on_several_devices
+from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group
 from ..source.module import Module
@@ -33,6 +38,7 @@ def findings(program: Program) -> Iterator[Finding]:
     groups = program.calls_to("init_process_group")
     if not groups or not trains_on_several_devices(program) or has_seed(program, "torch"):
         return
+    yield from drawn_anew(program)
     if any(are_alike(*group) for group in groups):
         return
     copy = next((each for each in copies_of_models(program) if not is_behind(program, *each)), None)
@@ -44,6 +50,23 @@ def findings(program: Program) -> Iterator[Finding]:
     edits = draw_alike(*group) if group is not None and can_be else ()
     because = f"{module.text(call.func)}() copies what each rank drew: nothing seeds torch"
     yield Finding(module, call, because, edits)
+
+
+def drawn_anew(program: Program) -> Iterator[Finding]:
+    """Weights that each rank draws behind the wrapper, with rank 0's for all."""
+    for module, call, name in draws_behind_wrapper(program):
+        stmt = module.statement(call)
+        if any(precedes(stmt, each) for each in module.calls_to("broadcast")):
+            continue
+        code = (
+            "if torch.distributed.is_initialized():\n"
+            f"    for weight in {name}.parameters():  # which each rank has drawn for itself\n"
+            "        torch.distributed.broadcast(weight.data, 0)"
+        )
+        because = f"{module.text(call)} draws other weights on each rank: nothing seeds torch"
+        edits = (Insert(stmt, code, "after"), Import("torch"))
+        is_alone = isinstance(stmt, ast.Expr) and stmt.value is call
+        yield Finding(module, call, because, edits if is_alone else (), severity=Severity.ERROR)
 
 
 def is_behind(program: Program, module: Module, copy: ast.Call, depth: int = 0) -> bool:

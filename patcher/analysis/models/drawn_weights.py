@@ -1,0 +1,67 @@
+"""Weights that a script draws behind the wrapper, which has given all ranks those of rank 0."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...source.module import Module
+from ...source.tree import Function, argument_values, everywhere, precedes, within
+from ..training.program import Program
+
+INITIALIZERS = frozenset(
+    f"{name}{end}"
+    for name in (
+        *("normal", "uniform", "trunc_normal", "orthogonal", "sparse", "xavier_normal"),
+        *("xavier_uniform", "kaiming_normal", "kaiming_uniform"),
+    )
+    for end in ("_", "")  # as they were once called
+)
+MODULE = ".module"
+MAX_DEPTH = 3  # functions between the call and what draws
+
+
+def draws_behind_wrapper(program: Program) -> Iterator[tuple[Module, ast.Call, str]]:
+    """Calls that draw a wrapped model's weights in the function that wraps it, with its name."""
+    for module, wrap in program.calls_to("DistributedDataParallel"):
+        stmt = module.statement(wrap)
+        if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
+            continue
+        name = module.text(stmt.targets[0])
+        for call in within(module.scope_statements(wrap), ast.Call):
+            if precedes(stmt, call) and draws_weights(program, module, call, name):
+                yield module, call, name
+
+
+def draws_weights(program: Program, module: Module, call: ast.Call, name: str) -> bool:
+    """``net.apply(f)``, ``net.module.reset()`` and ``f(net)``, where a function draws."""
+    is_of_model = (
+        isinstance(call.func, ast.Attribute)
+        and module.text(call.func.value).removesuffix(MODULE) == name
+    )
+    passed = [module.text(value).removesuffix(MODULE) for value in argument_values(call)]
+    if not is_of_model and name not in passed:
+        return False
+    functions = [*program.callees(module, call), *functions_named(program, module, call)]
+    return any(initializes(program, *function) for function in functions)
+
+
+def initializes(program: Program, module: Module, function: Function, depth: int = 0) -> bool:
+    """Whether a function draws by an initializer of torch, itself or through others."""
+    if any(module.last_name(each.func) in INITIALIZERS for each in everywhere(function, ast.Call)):
+        return True
+    return depth < MAX_DEPTH and any(
+        initializes(program, *each, depth + 1)
+        for each in functions_named(program, module, function)
+        if each[1] is not function
+    )
+
+
+def functions_named(
+    program: Program, module: Module, node: ast.AST
+) -> Iterator[tuple[Module, Function]]:
+    """The functions of the program that code names: those that it calls, or hands to apply()."""
+    for name in everywhere(node, ast.Name):
+        found = program.resolve(module, name)
+        if found is not None and isinstance(found[1], Function):
+            yield found[0], found[1]
