@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ..analysis.training.frameworks import COLLECTIVES
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
+from ..editing.helpers import helper_names
 from ..source.module import Module
 from ..source.tree import is_inside, mentions, position, within
 from .behind_binding import behind_binding
@@ -50,7 +51,9 @@ def exchange_in_no_group(program: Program) -> str:
         return ""
     for module, call in program.calls_to(*sorted(EXCHANGES)):
         is_of_torch = module.dotted(call.func).startswith("torch.distributed.")
-        if is_of_torch and program.is_live(module, call):
+        owners = {getattr(up, "name", "") for up in module.ancestors(call)}
+        is_of_helper = not owners.isdisjoint(helper_names())
+        if is_of_torch and not is_of_helper and program.is_live(module, call):
             return f"line {call.lineno} of {module.source.file}"
     return ""
 
