@@ -37,7 +37,7 @@ from ..analysis.effects.written_paths import (
 from ..analysis.language.name_flow import names_in, spread
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.certain_reach import surely_on_every_rank
-from ..analysis.ranks.rank_divergence import enumerated_name
+from ..analysis.ranks.divergence_walk import enumerated_name
 from ..analysis.ranks.rank_reach import Role, roles_reaching
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Insert

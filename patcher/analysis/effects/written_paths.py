@@ -20,9 +20,9 @@ from ...source.tree import (
 from ..language.name_flow import flows, names_in, roots, spread
 from ..language.passed_arguments import argument_for_parameter
 from ..ranks.dealing import deals, dealt_by_hand
+from ..ranks.divergence_walk import enumerated_name
 from ..ranks.manual_sharding import is_constant
 from ..ranks.other_ranks import is_other_rank
-from ..ranks.rank_divergence import enumerated_name
 from ..ranks.rank_reach import Role, value_for_role
 from ..training.loaders import loader_of
 from ..training.program import Program
