@@ -242,7 +242,8 @@ def make(folder):
 LED_TO = """
 import torch
 def save_best(model, folder):
-    torch.save(model.state_dict(), folder + "/best.bin")
+    if torch.distributed.get_rank() == 0:
+        torch.save(model.state_dict(), folder + "/best.bin")
 def train(model, folder):
     for batch in loader:
         model(batch).backward()

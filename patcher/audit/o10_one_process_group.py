@@ -18,10 +18,11 @@ from collections.abc import Iterator
 
 from ..analysis.effects.effects import effects_of
 from ..analysis.language.conditions import tests_before
+from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, Role
 from ..analysis.training.program import Program
 from ..source.module import Module
-from ..source.tree import Function, mentions, within
+from ..source.tree import Function, everywhere, is_inside, mentions, within
 from .ranks import callees, is_certain, is_managed, process_groups, ranks_at
 from .verdict import AuditVerdict, unknown, violated
 
@@ -31,6 +32,7 @@ COLLECTIVES = {
     *("barrier", "all_reduce", "all_gather", "all_gather_object", "broadcast", "reduce"),
     *("broadcast_object_list", "DistributedDataParallel", "get_world_size", "get_rank"),
 }
+SHARES = ("DistributedSampler", "DistributedDataParallel", "DealtSampler", "DealtBatches")
 Event = tuple[str, Module, ast.Call]
 
 
@@ -45,6 +47,7 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
             yield violated(module, call, f"only {who} makes the process group; the others never do")
     yield from spawned(program)
     yield from in_order(program)
+    yield from asked_too_early(program)
 
 
 def spawned(program: Program) -> Iterator[AuditVerdict]:
@@ -124,6 +127,23 @@ def in_order(program: Program) -> Iterator[AuditVerdict]:
                     yield violated(
                         where, call, f"{kind} runs after line {ended[2].lineno} has ended the group"
                     )
+
+
+def asked_too_early(program: Program) -> Iterator[AuditVerdict]:
+    """Shares and wrappers under ``is_initialized()`` where no group is made yet: none get any."""
+    for module, call in program.calls_to("is_initialized"):
+        if not program.is_live(module, call) or not runs_before_group(program, module, call):
+            continue
+        gate = next(
+            (up for up in module.ancestors(call) if isinstance(up, ast.If | ast.IfExp)), None
+        )
+        if gate is None or not is_inside(call, gate.test):
+            continue
+        shares = [c for c in everywhere(gate, ast.Call) if module.last_name(c.func) in SHARES]
+        if shares:
+            name = module.last_name(shares[0].func)
+            because = f"the process group is made later: no rank comes to {name}()"
+            yield violated(module, call, because)
 
 
 def mentions_group(program: Program, module: Module, body: list[ast.stmt]) -> bool:

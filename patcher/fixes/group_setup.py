@@ -12,7 +12,7 @@ from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..editing.helpers import helper_names
 from ..source.module import Module
-from ..source.tree import is_inside, mentions, position, within
+from ..source.tree import everywhere, is_inside, mentions, position, within
 from .behind_binding import behind_binding
 from .chosen_cards import is_of_card_option
 from .counted_cards import one_card_each
@@ -107,7 +107,7 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         start = (Insert(guard, code, "first"),)
     if not start and (first := first_step(script)) is not None:
         start = (Insert(first, code),)
-    early = first_on_card(script)
+    early = first_in_need(script)
     if start and early is not None and runs_behind(script, start[0], early) and code == whole:
         start = (Insert(early, code),)
     if not start or any(names_cards_otherwise(program, each) for each in program.modules[1:]):
@@ -119,13 +119,15 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     return (*start, *counted, *cards, Import("os"), Import("torch"), needed)
 
 
-def first_on_card(module: Module) -> ast.stmt | None:
-    """What first moves anything to a card at module level: to that of LOCAL_RANK, or card 0."""
+def first_in_need(module: Module) -> ast.stmt | None:
+    """What first needs a rank at module level: a loader or a wrapper, or what goes to its card."""
     for stmt in module.tree.body:
         if stmt is not main_guard(module) and not isinstance(stmt, PREPARES):
-            for call in within(stmt, ast.Call):
+            for call in everywhere(stmt, ast.Call):
                 func = call.func
                 if isinstance(func, ast.Attribute) and func.attr == "cuda" and not call.args:
+                    return stmt
+                if module.last_name(func) in ("DataLoader", "DataParallel"):
                     return stmt
     return None
 

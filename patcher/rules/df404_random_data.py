@@ -102,7 +102,7 @@ def draws_of_batches(program: Program) -> set[Function]:
     """The functions that draw for one batch or one example, which ranks have others of.
 
     Those that training steps call, such as one that mixes the examples of a batch, and those of
-    transforms and data sets for what they are asked for.
+    transforms and data sets for what they are asked for; none that anything else calls as well.
     """
     bodies = [(loop.module, loop.steps.body) for loop in program.train_loops]
     asked = [
@@ -112,7 +112,16 @@ def draws_of_batches(program: Program) -> set[Function]:
     ]
     bodies += [(module, function.body) for module, function in asked]
     below_them = [each for where, body in bodies for each in program.functions_below(where, *body)]
-    return {function for _, function in (*asked, *below_them)}
+    found = {function for _, function in (*asked, *below_them)}
+    steps = {loop.steps for loop in program.train_loops}
+    return {
+        function
+        for function in found
+        if all(
+            module.function(call) in found or not steps.isdisjoint(module.ancestors(call))
+            for module, call in program.callers(function)
+        )
+    }
 
 
 def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:

@@ -63,12 +63,12 @@ LOOKS = (*EXISTS, *LOOKING, "iglob", "rglob", "iterdir", "walk")
 def findings(program: Program) -> Iterator[Finding]:
     if program.only_evaluates:
         return
-    savers, leading = saving_functions(program)
+    savers = saving_functions(program)
     folders = saved_folders(program)
     for module in program.modules:
         saves = [
             call
-            for call in [*saving_calls(module, savers), *leading.get(module, ())]
+            for call in saving_calls(module, savers)
             if not is_in_memory(module, argument(call, 1, "f"))
         ]
         for call in module.calls_to("load"):
@@ -267,24 +267,14 @@ def saved_folders(program: Program) -> set[str]:
     }
 
 
-def saving_functions(program: Program) -> tuple[set[str], dict[Module, list[ast.Call]]]:
-    """Names of the functions that write a checkpoint, and calls that lead there through others."""
-    names: set[str] = set()
-    pending: list[Function] = []
-    for module, call in program.calls_to("save", "save_on_main", "save_pretrained"):
-        function = module.function(call)
-        if function is not None and function.name != "save_on_main":
-            names.add(function.name)
-            pending.append(function)
-    leading: dict[Module, list[ast.Call]] = {}
-    seen: set[Function | None] = set(pending)
-    while pending:
-        for where, call in program.callers(pending.pop()):
-            if (around := where.function(call)) is not None and around not in seen:
-                seen.add(around)
-                pending.append(around)
-            leading.setdefault(where, []).append(call)
-    return names, leading
+def saving_functions(program: Program) -> set[str]:
+    """Names of the functions that write a checkpoint."""
+    return {
+        function.name
+        for module, call in program.calls_to("save", "save_on_main", "save_pretrained")
+        for function in [module.function(call)]
+        if function is not None and function.name != "save_on_main"
+    }
 
 
 def saving_calls(module: Module, savers: set[str]) -> list[ast.Call]:
