@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ...editing.helpers import helper_names
 from ...source.module import Module
-from ...source.tree import Function, is_inside, mentions, name_uses
+from ...source.tree import Function, below, is_inside, mentions, name_uses
 from .call_graph import Callee, CallGraph
 
 BINDING = {"staticmethod", "classmethod", "property"}
@@ -219,15 +219,12 @@ def _bases(module: Module) -> list[ast.expr]:
 
 def _only_in(module: Module, names: set[str], idle: list[ast.AST]) -> set[str]:
     """The names that module-level code uses in the nodes ``idle`` alone."""
+    inside = {node for each in idle for node in below(each)}
     return {
         name
         for name in names
-        if idle
-        and all(
-            any(use is each or is_inside(use, each) for each in idle)
-            for use in module.occurrences(name)
-            if module.function(use) is None
-        )
+        if inside
+        and all(use in inside for use in module.occurrences(name) if module.function(use) is None)
     }
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator
 from ...source.branches import exclusive
 from ...source.module import Module
 from ...source.tree import below, everywhere, is_inside, keyword
+from ..language.names import answered_once
 from ..training.loaders import Loader
 from ..training.program import Program
 from .batch_samplers import deals_by_rank
@@ -59,6 +60,7 @@ def deals(program: Program, loader: Loader) -> bool:
     )
 
 
+@answered_once
 def dealt_by_hand(program: Program) -> str:
     """What deals examples by rank, as a line of the program; "" where nothing is seen to."""
     for module in program.modules:

@@ -21,11 +21,13 @@ from ..training.train_loops import TrainLoop, is_optimizer_step
 from .divergence_walk import (
     AGREEING_CALLS,
     BY_CLOCK,
+    CLOCKS,
     SHAPE_ATTRIBUTES,
     DivergenceWalk,
     Exit,
 )
 
+CLOCK_NAMES = {clock.rpartition(".")[2] for clock in CLOCKS}
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 MAX_CALLERS = 3
 
@@ -105,6 +107,8 @@ def clock_exits(
 
     Each with the outermost such test around it; also in the functions that call the loop's.
     """
+    if not any(True for call in program.calls_to(*CLOCK_NAMES)):
+        return
     places: list[tuple[Module, ast.AST]] = [(loop.module, loop.steps)]
     seen: set[Function | None] = set()
     for _ in range(MAX_CALLERS):
