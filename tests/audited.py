@@ -638,6 +638,38 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a share that is asked for before there is a group",
+        """
+        import torch.distributed as dist
+        from torch.utils.data import DataLoader, DistributedSampler
+        def make(data):
+            sampler = None if not dist.is_initialized() else DistributedSampler(data)  # here
+            return DataLoader(data, sampler=sampler)
+        loader = make([1, 2])
+        if __name__ == "__main__":
+            dist.init_process_group("gloo")
+            print(loader)
+        """,
+        "O10",
+        "violated",
+    ),
+    (
+        "a share that is asked for behind the group",
+        """
+        import torch.distributed as dist
+        from torch.utils.data import DataLoader, DistributedSampler
+        def make(data):
+            sampler = None if not dist.is_initialized() else DistributedSampler(data)
+            return DataLoader(data, sampler=sampler)
+        examples = [1, 2]
+        if __name__ == "__main__":
+            dist.init_process_group("gloo")
+            loader = make(examples)
+        """,
+        "O10",
+        "holds",
+    ),
+    (
         "a group in each of two branches",
         """
         import torch.distributed as dist

@@ -110,6 +110,28 @@ FIX = [
         +                                         timeout=datetime.timedelta(hours=1))
          noise = torch.zeros(8).cuda()
         """),  # noqa: E501
+    ("DF201", "loaders that are made before the main guard", """
+        import os
+        import torch
+        import datetime
+        loaders = {x: torch.utils.data.DataLoader(data[x], shuffle=True) for x in data}
+        def train(net):
+            model = torch.nn.DataParallel(net)
+            for batch in loaders["train"]:
+                model(batch).backward()
+        if __name__ == "__main__":
+            train(net)
+        """, """
+        @@ -3,2 +3,8 @@
+         import datetime
+        +if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        +    use_cuda = torch.cuda.is_available()
+        +    if use_cuda:
+        +        torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
+        +    torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
+        +                                         timeout=datetime.timedelta(hours=1))
+         loaders = {x: torch.utils.data.DataLoader(data[x], shuffle=True) for x in data}
+        """),  # noqa: E501
     ("DF303", "a wrapper without a name", """
         import torch
         def train(args, model):
