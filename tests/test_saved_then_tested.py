@@ -47,9 +47,9 @@ WAIT = """\
     [
         ("config", "test(config, model)", True),
         ("settings", "test(settings=config, model=model)", True),
-        ("config", "test(Config(), model)", False),
+        ("config", "test(Config(), model)", True),
     ],
-    ids=["one name", "another name", "another object"],
+    ids=["one name", "another name", "another object of the same path"],
 )
 def test_ranks_wait_for_rank_0(tmp_path: Path, parameter: str, call: str, waits: bool) -> None:
     script = tmp_path / "train.py"
