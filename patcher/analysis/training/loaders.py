@@ -368,8 +368,6 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
         return _trace_element(graph, module, source, None, depth + 1)
     results = _possible_results(graph, module, call)
     found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
-    if found is None and (passed := handed_on(graph, module, call)) is not None:
-        return trace_loader(graph, module, passed, depth + 1)
     return found or _trace_iterated(graph, module, call, depth)
 
 
@@ -399,28 +397,6 @@ def _trace_iterated(graph: CallGraph, module: Module, call: ast.Call, depth: int
             is_itself = source is value and loader.held_in is not None
             held[name] = replace(loader, held_in=loader.name_in(f".{name}") if is_itself else None)
     return next(iter(held.values())) if len(held) == 1 else None
-
-
-def handed_on(graph: CallGraph, module: Module, call: ast.Call) -> ast.expr | None:
-    """The argument of a generator that yields each element of it once, as it is.
-
-    As a logger's ``def log_every(self, loader): for batch in loader: yield batch; self.show()``.
-    """
-    yielded = returned_values(graph, module, call, ast.Yield)
-    where, value = yielded[0] if len(yielded) == 1 else (module, None)
-    loop = None if value is None else where.parents[where.statement(value)]
-    function = where.parents[loop] if isinstance(loop, ast.For) else None
-    if not isinstance(loop, ast.For) or not isinstance(function, Function):
-        return None
-    source, target = loop.iter, loop.target
-    if isinstance(source, ast.Call) and where.dotted(source.func) == "enumerate":
-        source = source.args[0]
-        target = target.elts[-1] if isinstance(target, ast.Tuple) else target
-    names = [each.id for each in (source, target, value) if isinstance(each, ast.Name)]
-    is_cut = any(within(loop.body, kind) for kind in (ast.Break, ast.Continue, ast.Return))
-    if is_cut or len(names) < 3 or names[1] != names[2] or names[0] not in parameters(function):
-        return None
-    return argument_for_parameter(where, function, call, names[0])
 
 
 def _possible_results(
