@@ -89,9 +89,11 @@ def early_reads(
                 for each in meets
             )
         ]
+        if doubtful and not any(write in saves for write in late):
+            late = []  # a checkpoint is no other file
         keys = [key for write in late for key in path_keys(program, module, write, call)]
         keys = [key for key in (*keys, *helpers_paths(program, module, call)) if key]
-        if doubtful and not keys and any(write in saves for write in late):
+        if doubtful and not keys and late:
             written[""] = call
         written.update(dict.fromkeys(keys, call))
 
