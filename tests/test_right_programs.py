@@ -231,3 +231,49 @@ def errors(folder: Path, text: str) -> list[str]:
 @pytest.mark.parametrize("text", RIGHT)
 def test_nothing_in_it_is_an_error(tmp_path: Path, text: str) -> None:
     assert errors(tmp_path, text) == []
+
+
+STEPS_BY_AN_OBJECT = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+class Scaler:
+    def __init__(self):
+        self.scaler = torch.amp.GradScaler()
+    def __call__(self, loss, optimizer):
+        self.scaler.scale(loss).backward()
+        self.scaler.step(optimizer)
+
+def train_one_epoch(model, teacher, loader, optimizer, loss_scaler):
+    model.train()
+    for x in loader:
+        with torch.no_grad():
+            target = teacher(x)
+        {step}
+
+torch.distributed.init_process_group("gloo")
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for epoch in range(3):
+    loader.sampler.set_epoch(epoch)
+    train_one_epoch(model, teacher, loader, optimizer, Scaler())
+"""
+
+
+@pytest.mark.parametrize(
+    ("step", "is_told"),
+    [
+        ("loss_scaler((model(x) - target).mean(), optimizer)", False),
+        ("optimizer.zero_grad(); loss_scaler((model(x) - target).mean())", False),
+        ("print(model(x) - target)", True),
+    ],
+    ids=["an optimizer is passed", "gradients are cleared", "an evaluation"],
+)
+def test_a_step_by_an_object_is_no_evaluation(tmp_path: Path, step: str, is_told: bool) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(STEPS_BY_AN_OBJECT.replace("{step}", step))
+    found = json.loads(run("check", "--output-format", "json", path).stdout)
+    of_evaluations = [each for each in found if each["code"] in ("DF401", "DF503", "DF504")]
+    assert bool(of_evaluations) is is_told

@@ -14,6 +14,7 @@ from ...source.module import Module
 from ...source.tree import (
     FUNCTIONS,
     Function,
+    argument_values,
     assigned_pairs,
     bound_names,
     is_empty_list,
@@ -315,13 +316,26 @@ def _in_function(graph: CallGraph, module: Module, function: Function) -> Iterat
         return
     for loop in within(function.body, ast.For):
         loader = loader_of(graph, module, loop)
-        if loader is None:
+        if loader is None or any(hands_optimizer_on(c) for c in within(loop.body, ast.Call)):
             continue
         if modes:
             mode, model = module.statement(modes[0]), receiver(module, modes[0])
             yield Evaluation(module, function, loop, loader, mode, model)
         elif models := called_parameters(function, loop):
             yield Evaluation(module, function, loop, loader, loop, models[0])
+
+
+def hands_optimizer_on(call: ast.Call) -> bool:
+    """Whether a call clears gradients or passes an optimizer: what is called goes back and steps.
+
+    ``loss_scaler(loss, optimizer)``, an object of the script's own.
+    """
+    if isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad":
+        return True
+    names = [
+        getattr(value, "id", "") or getattr(value, "attr", "") for value in argument_values(call)
+    ]
+    return any("optim" in name.lower() for name in names)
 
 
 def is_gradless(module: Module, function: Function) -> bool:
