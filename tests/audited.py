@@ -670,6 +670,20 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a group that is made with its wrapper, unless there is one",
+        """
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        def main(model):
+            if not dist.is_initialized():
+                dist.init_process_group("gloo")
+                model = DistributedDataParallel(model)
+            return model
+        """,
+        "O10",
+        "holds",
+    ),
+    (
         "a group in each of two branches",
         """
         import torch.distributed as dist

@@ -139,8 +139,9 @@ def asked_too_early(program: Program) -> Iterator[AuditVerdict]:
         )
         if gate is None or not is_inside(call, gate.test):
             continue
-        shares = [c for c in everywhere(gate, ast.Call) if module.last_name(c.func) in SHARES]
-        if shares:
+        calls = everywhere(gate, ast.Call)
+        shares = [each for each in calls if module.last_name(each.func) in SHARES]
+        if shares and not any(module.last_name(each.func) == MAKE for each in calls):
             name = module.last_name(shares[0].func)
             because = f"the process group is made later: no rank comes to {name}()"
             yield violated(module, call, because)
