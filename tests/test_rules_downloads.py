@@ -56,6 +56,11 @@ def test_rank_0_makes_it_before_the_others() -> None:
     assert found("DF608", new) == []
 
 
+def test_a_barrier_below_is_for_something_else() -> None:
+    text = GROUP + MADE + "torch.distributed.barrier()\n"
+    assert "first_on_main(lambda: datasets.MNIST('data', download=True))" in fixed("DF608", text)
+
+
 @pytest.mark.parametrize("name", ["datasets.__dict__[name]", "getattr(datasets, name)"])
 def test_a_data_set_that_is_looked_up_by_name_is_one_too(name: str) -> None:
     new = fixed("DF608", GROUP + MADE.replace("datasets.MNIST", name))

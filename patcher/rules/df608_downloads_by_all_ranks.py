@@ -25,7 +25,7 @@ from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.rank_0_first import fetching_tests, goes_in_turn, rank_0_first
 from ..source.module import Module
-from ..source.tree import Function, is_false
+from ..source.tree import Function, is_false, precedes
 
 CODE, SEVERITY, SAFETY = "DF608", Severity.DEGRADED, Safety.SAFE
 
@@ -144,9 +144,9 @@ def home(module: Module, func: ast.expr) -> str:
 
 
 def waits(program: Program, module: Module, call: ast.Call) -> bool:
-    """Whether a rank waits for another one around a call: under a helper, or by a barrier.
+    """Whether a rank waits for another one ahead of a call: under a helper, or at a barrier.
 
-    The barrier may be around the calls of its function.
+    The barrier may stand ahead of the calls of its function.
     """
     if any(
         isinstance(up, ast.Call) and module.last_name(up.func) == IN_TURN
@@ -155,12 +155,18 @@ def waits(program: Program, module: Module, call: ast.Call) -> bool:
         return True
     function = module.function(call)
     callers = [] if function is None else program.callers(function)
-    around = [(where, where.function(caller)) for where, caller in callers]
-    return has_barrier(module, function) or (bool(around) and all(has_barrier(*p) for p in around))
+    return has_barrier_above(module, call) or (
+        bool(callers) and all(has_barrier_above(*caller) for caller in callers)
+    )
 
 
-def has_barrier(module: Module, function: Function | None) -> bool:
-    return any(module.function(each) is function for each in module.calls_to("barrier"))
+def has_barrier_above(module: Module, call: ast.Call) -> bool:
+    """Whether a function passes a barrier ahead of a call; one behind it is for something else."""
+    function = module.function(call)
+    return any(
+        module.function(each) is function and precedes(each, call)
+        for each in module.calls_to("barrier")
+    )
 
 
 def in_turn(module: Module, call: ast.Call) -> tuple[Edit, ...]:
