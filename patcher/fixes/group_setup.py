@@ -133,15 +133,11 @@ def first_in_need(module: Module) -> ast.stmt | None:
 
 
 def runs_behind(module: Module, edit: Edit, stmt: ast.stmt) -> bool:
-    """Whether an inserted start runs behind a statement at module level: from the main guard on."""
+    """Whether an inserted start runs behind one at module level: below it, or in a function."""
     anchor = edit.anchor if isinstance(edit, Insert) else None
     if anchor is None:
         return False
-    guard = main_guard(module)
-    is_late = module.function(anchor) is not None or (
-        guard is not None and (anchor is guard or is_inside(anchor, guard))
-    )
-    return is_late or position(anchor) > position(stmt)
+    return module.function(anchor) is not None or position(anchor) > position(stmt)
 
 
 def counts_cards_by_option(program: Program) -> bool:
