@@ -10,6 +10,7 @@ from cases import module
 from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.audit import audit
 from ddpfix.patcher.audit.meeting import sounds_of_the_first
+from ddpfix.patcher.audit.ranks import may_name_rank
 
 SCRIPT = """
 import argparse
@@ -67,3 +68,25 @@ def test_a_branch_may_write_another_file_than_its_test_asks_for(
     program = Program(module(OTHER_FILE.format(asked=asked)))
     (verdict,) = [each for each in audit(program) if each.code == "O6"]
     assert verdict.is_violated is is_violated
+
+
+SAME_NAMES = """\
+import os
+class One:
+    def made(self):
+        value = 1
+        return value
+class Two:
+    def made(self):
+        value = os.environ["RANK"]
+        return value
+def main(one: One, two: Two):
+    return [one.made(), {second}]
+"""
+
+
+@pytest.mark.parametrize(("second", "may"), [("two.made()", True), ("one.made()", False)])
+def test_each_function_of_one_name_is_asked_whether_it_names_a_rank(second: str, may: bool) -> None:
+    program = Program(module(SAME_NAMES.replace("{second}", second)))
+    (made,) = program.script.nodes(ast.List)
+    assert may_name_rank(program, program.script, made) is may

@@ -178,7 +178,7 @@ def may_name_rank(
     program: Program,
     module: Module,
     node: ast.AST,
-    seen: set[str] | None = None,
+    seen: set[object] | None = None,
 ) -> bool:
     """Whether the value of an expression may differ between ranks, as far as names tell.
 
@@ -204,15 +204,14 @@ def may_name_rank(
         if module.last_name(call.func) in QUERIES:
             return True
         for where, function in callees(program, module, call):
-            if is_new(function.name, seen) and any(
+            if is_new(function, seen) and any(
                 result.value is not None and may_name_rank(program, where, result.value, seen)
                 for result in within(function.body, ast.Return)
             ):
                 return True
     for name in everywhere(node, ast.Name):
         home = module.function(name)
-        key = f"{name.id} in {home.name}" if home else name.id
-        if isinstance(name.ctx, ast.Load) and is_new(key, seen):
+        if isinstance(name.ctx, ast.Load) and is_new((home or module, name.id), seen):
             if OF_A_RANK.search(name.id) and name.id not in module.aliases:
                 return True
             if _value_may_name_rank(program, module, name, seen):
@@ -220,7 +219,7 @@ def may_name_rank(
     return False
 
 
-def is_new(key: str, seen: set[str]) -> bool:
+def is_new(key: object, seen: set[object]) -> bool:
     """Whether something has not been asked yet; from here on it has."""
     if key in seen:
         return False
@@ -228,7 +227,9 @@ def is_new(key: str, seen: set[str]) -> bool:
     return True
 
 
-def _value_may_name_rank(program: Program, module: Module, name: ast.Name, seen: set[str]) -> bool:
+def _value_may_name_rank(
+    program: Program, module: Module, name: ast.Name, seen: set[object]
+) -> bool:
     function = module.function(name)
     while True:
         for store in module.stores.get((function, name.id), ()):
