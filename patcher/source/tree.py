@@ -481,3 +481,8 @@ def is_none(value: ast.expr) -> bool:
 def is_number(value: ast.expr) -> bool:
     """Whether an expression is a literal int or float."""
     return isinstance(value, ast.Constant) and type(value.value) in (int, float)
+
+
+def has_forward(definition: ast.ClassDef) -> bool:
+    """Whether a class has a forward pass of its own, as layers and models have."""
+    return any(getattr(each, "name", "") == "forward" for each in definition.body)

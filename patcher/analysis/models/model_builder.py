@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterator, Mapping
 
 from ...source.module import Module
-from ...source.tree import Function, argument, everywhere, parameters, within
+from ...source.tree import Function, argument, everywhere, has_forward, parameters, within
 from ..language.objects import RETURN_SELF, ClassOf, classes_above, method_of
 from ..training.program import Program
 from .layer_tables import (
@@ -462,11 +462,6 @@ class _Builder:
                     )
                     if is_made and member.name != "forward":
                         raise UnknownPartError
-
-
-def has_forward(definition: ast.ClassDef) -> bool:
-    """Whether a class has a forward pass of its own, as layers and models have."""
-    return any(getattr(each, "name", "") == "forward" for each in definition.body)
 
 
 def unwrapped(module: Module, value: ast.expr) -> ast.expr:

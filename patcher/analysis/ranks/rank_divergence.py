@@ -107,7 +107,7 @@ def clock_exits(
 
     Each with the outermost such test around it; also in the functions that call the loop's.
     """
-    if not any(True for call in program.calls_to(*CLOCK_NAMES)):
+    if not program.calls_to(*CLOCK_NAMES):
         return
     places: list[tuple[Module, ast.AST]] = [(loop.module, loop.steps)]
     seen: set[Function | None] = set()

@@ -11,6 +11,7 @@ from ...source.tree import (
     argument_values,
     assigned_pairs,
     everywhere,
+    has_forward,
     mentions,
     within,
 )
@@ -95,9 +96,7 @@ def _in_a_model(program: Program, one: ConstantSetting) -> tuple[Module, ast.exp
 def _makes_a_model(program: Program, module: Module, call: ast.Call) -> bool:
     found = program.resolve(module, call.func)
     owner = found[1] if found is not None else None
-    return isinstance(owner, ast.ClassDef) and any(
-        isinstance(stmt, ast.FunctionDef) and stmt.name == "forward" for stmt in owner.body
-    )
+    return isinstance(owner, ast.ClassDef) and has_forward(owner)
 
 
 def _names_of(literal: Literal) -> Iterator[str]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 
 from ....record import record
 from ...source.module import Module
-from ...source.tree import argument, parameters
+from ...source.tree import argument, has_forward, parameters
 from ..models.local_models import Surroundings, has_own_head, read_encoder, surroundings
 from ..training.program import Program
 from .flag_roles import flag_roles, options_in
@@ -238,7 +238,7 @@ def _around(program: Program, made: Construction) -> Surroundings:
         attribute = _attribute_of(resolved[0], resolved[1], where, call, made.target)
         if attribute:
             return surroundings(program, resolved[0], resolved[1], attribute, made.class_name)
-        if any(getattr(each, "name", "") == "forward" for each in resolved[1].body):
+        if has_forward(resolved[1]):
             because = f"where {resolved[1].name} keeps its encoder is not seen"
             return Surroundings(because=because, is_readable=True)
     head = "own" if has_own_head(made.class_name) else "none"

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from ....recipes.flag_names import normalize_flag
 from ...source.module import Module
-from ...source.tree import argument, below, is_inside, keyword, within
+from ...source.tree import argument, below, has_forward, is_inside, keyword, within
 from ..language.passed_arguments import argument_for_parameter
 from ..models.local_models import calls_per_path
 from ..training.program import Program
@@ -180,8 +180,7 @@ def _other_methods(program: Program) -> set[str]:
         for module in program.modules
         for owner in module.nodes(ast.ClassDef)
         for each in owner.body
-        if isinstance(each, ast.FunctionDef)
-        and any(getattr(one, "name", "") == "forward" for one in owner.body)
+        if isinstance(each, ast.FunctionDef) and has_forward(owner)
     } - {"forward", "train", "eval", "parameters", "named_parameters", "zero_grad", "state_dict"}
 
 
