@@ -9,7 +9,7 @@ import pytest
 from cases import module
 from ddpfix.patcher.editing.apply import apply_edits
 from ddpfix.patcher.editing.edits import Define, Edit, Guard, Insert, Replace, Rewrite, Unwrap
-from ddpfix.patcher.editing.helpers import helper_code
+from ddpfix.patcher.editing.helpers import helper_code, helper_names
 from ddpfix.patcher.editing.regions import find_regions
 from ddpfix.patcher.source.files import Source
 from ddpfix.patcher.source.module import Module
@@ -179,3 +179,10 @@ def test_a_helper_moves_above_what_calls_it_now(own: str) -> None:
     moved = f"import torch\n\n\n{own}{called}{rest}"
     stays = f"import torch\n{called}\n\n{own}{rest}"
     assert apply_edits(script, edits) == (moved if own == HELPER else stays)
+
+
+@pytest.mark.parametrize("name", sorted(helper_names()))
+def test_windows_newlines_are_those_of_a_whole_helper(name: str) -> None:
+    text = apply_edits(module("import os\r\nx = 1\r\n"), [Define(name)])
+    assert name in text
+    assert text.count("\n") == text.count("\r\n"), "also in a docstring of several lines"

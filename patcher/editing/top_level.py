@@ -104,7 +104,8 @@ def with_helpers(tree: cst.Module, names: list[str]) -> cst.Module:
     blank = cst.EmptyLine(indent=False)
     new: list[Statement] = []
     for name in names:
-        (helper,) = parse_snippet(helper_code(name)).body
+        code = helper_code(name).replace("\n", tree.default_newline)  # also of its docstring
+        (helper,) = parse_snippet(code).body
         new.append(helper.with_changes(leading_lines=[blank, blank]))
     return tree.with_changes(body=[*body[:place], *new, *body[place:]])
 
