@@ -29,7 +29,7 @@ def edits_to_take_turns(program: Program, loop: TrainLoop) -> list[tuple[Module,
     assert isinstance(steps, ast.For)
     refuse_order_of_sets(program)
     refuse_evaluations(loop)
-    taint = spread(module, steps.body, {*source.numbers, *source.items})
+    taint = spread(steps.body, {*source.numbers, *source.items})
     horizons = horizons_of_all(program, loop, source.whole)
     refuse_other_plans(program, loop, taint)
     refuse_summed_losses(program, loop, even_if_divided=True)

@@ -108,7 +108,7 @@ def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:
 
 def counts_alone(module: Module, loop: ast.For) -> bool:
     """Whether a loop adds something up, and calls nothing but libraries, builtins and the batch."""
-    batch = spread(module, [loop], bound_names(loop.target)).names
+    batch = spread([loop], bound_names(loop.target)).names
     adds = bool(within(loop.body, ast.AugAssign))
     for call in within(loop.body, ast.Call):
         owner: ast.expr = call.func

@@ -143,7 +143,7 @@ def is_numbered_by_share(program: Program, module: Module, call: ast.Call, path:
     training = [loop.steps for loop in program.train_loops]
     return any(
         loop not in training
-        and names_in(path) & spread(module, [loop], {enumerated_name(module, loop)}).names
+        and names_in(path) & spread([loop], {enumerated_name(module, loop)}).names
         for loop in dealt_loops(program, module, call)
     )
 

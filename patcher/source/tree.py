@@ -369,7 +369,9 @@ def name_uses(tree: ast.Module, names: Set[str]) -> Iterator[tuple[ast.AST, str]
 
 def parameters(function: Function) -> set[str]:
     """The names of a function's parameters."""
-    return {arg.arg for arg in everywhere(function.args, ast.arg)}
+    of, rest = function.args, (function.args.vararg, function.args.kwarg)
+    found = {arg.arg for arg in (*of.posonlyargs, *of.args, *of.kwonlyargs)}
+    return found | {arg.arg for arg in rest if arg is not None}
 
 
 def position(node: ast.AST) -> tuple[int, int]:

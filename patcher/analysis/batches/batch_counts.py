@@ -85,7 +85,7 @@ def refuse_other_plans(program: Program, loop: TrainLoop, taint: Tainted) -> Non
             targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
             names = set().union(*map(names_in, targets))
             is_plain = all(isinstance(target, ast.Name) for target in targets)
-            if not is_plain or spread(module, body, names).names & losses:
+            if not is_plain or spread(body, names).names & losses:
                 raise NotDealtError(f"line {stmt.lineno} goes on by the number of all of them")
     for call in within(body, ast.Call):
         if program.callees(module, call) and any(

@@ -66,7 +66,7 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     found = source_of(module, steps)
     if is_of_constants(module, found.whole):
         raise NotDealtError(f"{line} goes over numbers that are written there, not over examples")
-    taint = spread(module, steps.body, {*found.numbers, *found.items})
+    taint = spread(steps.body, {*found.numbers, *found.items})
     refuse_whole_data(program, loop, found, taint)
     if not found.numbers:
         refuse_unknown_origin(program, module, found.whole)

@@ -24,7 +24,7 @@ def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
     for name, line in carried_names(body, taint):
         if name in own:
             continue  # batch = [each.cuda() for each in batch]
-        if spread(module, body, {name}).names & losses:
+        if spread(body, {name}).names & losses:
             raise NotDealtError(
                 f"they follow each other: line {line} goes on with the {name} of the batch before"
             )

@@ -31,7 +31,7 @@ def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
     module, body = loop.module, loop.steps.body
     of_batch = names_of_batch(loop)
     sizes, asked = sizes_in(loop, of_batch)
-    names = spread(module, body, of_batch).names - sizes
+    names = spread(body, of_batch).names - sizes
     for attempt in within(body, ast.Try):
         if any(apart(program, module, loop.steps, parts_of_try(attempt), leads_to_step)):
             raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
@@ -129,7 +129,7 @@ def tainted_functions(
     shared: set[str] = set()  # attributes, and functions whose result hangs on the batch
     for _ in range(MAX_ROUNDS):
         before = (dict(known), set(shared))
-        names = spread(loop.module, loop.steps.body, of_batch | shared).names
+        names = spread(loop.steps.body, of_batch | shared).names
         shared |= attributes(names)
         pending: list[Code] = [(loop.module, loop.steps.body, names)]
         seen: set[Function] = set()
@@ -139,7 +139,7 @@ def tainted_functions(
                 for where, function in program.callees(module, call):
                     passed = passed_names(where, function, call, names)
                     own = known.get(function, frozenset()) | passed | shared
-                    known[function] = spread(where, function.body, own).names
+                    known[function] = spread(function.body, own).names
                     shared |= attributes(known[function])
                     if returns_one_of(function, known[function]):
                         shared |= {function.name, f"self.{function.name}"}

@@ -30,6 +30,7 @@ from enum import Enum
 from ....record import record, replace
 from ...source.module import Module
 from ...source.tree import Function, everywhere, locate, within
+from ..language.names import answered_once
 from ..language.objects import class_of, method_of
 from ..language.passed_arguments import argument_for_parameter
 from ..ranks.rank_reach import RANKS, Role, roles_reaching_in_function, value_for_role
@@ -115,6 +116,7 @@ def effects_in(program: Program, scope: Scope) -> list[Reached]:
     return _flat(_all_effects(program).get(scope, {}))
 
 
+@answered_once
 def effects_of_call(program: Program, module: Module, call: ast.Call) -> list[Reached]:
     """All effects of one call, with paths as this call passes them; ``call`` is it."""
     found: Summary = {}

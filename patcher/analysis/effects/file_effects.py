@@ -9,7 +9,7 @@ from enum import Enum
 
 from ....record import record
 from ...source.module import Module
-from ...source.tree import argument, everywhere, parameters, within
+from ...source.tree import argument, below, everywhere, parameters, within
 from ..ranks.rank_reach import UNKNOWN, values_by_role
 
 MAX_DEPTH = 6
@@ -329,11 +329,9 @@ def within_calls(module: Module, path: ast.expr) -> list[ast.Call]:
 
 def _names_rank(module: Module, path: ast.expr) -> bool:
     """Whether a part of a path has another value on rank 0 than on the others."""
-    for node in (
-        *everywhere(path, ast.Name),
-        *everywhere(path, ast.Attribute),
-        *everywhere(path, ast.Call),
-    ):
+    for node in below(path):
+        if not isinstance(node, ast.Name | ast.Attribute | ast.Call):
+            continue
         _, main, other = values_by_role(module, node)
         if main is not UNKNOWN and other is not UNKNOWN and main != other:
             return True

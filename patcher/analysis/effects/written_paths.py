@@ -60,7 +60,7 @@ def is_of_listing(module: Module, path: ast.expr) -> bool:
         for target in targets
         for name in roots(target)
     }
-    return bool(listed) and not spread(module, body, listed).names.isdisjoint(names_in(path))
+    return bool(listed) and not spread(body, listed).names.isdisjoint(names_in(path))
 
 
 def is_memory(module: Module, target: ast.expr) -> bool:
@@ -331,8 +331,7 @@ def is_named_by_share(
     """
     trained = [] if in_training else [loop.steps for loop in program.train_loops]
     if any(
-        loop not in trained
-        and names_in(path) & spread(module, [loop], examples_of(module, loop)).names
+        loop not in trained and names_in(path) & spread([loop], examples_of(module, loop)).names
         for loop in dealt_loops(program, module, call, is_known=is_known)
     ):
         return True
@@ -345,7 +344,7 @@ def is_named_by_share(
             program, where, at, passed, depth + 1, in_training=in_training, is_known=is_known
         )
         for name in parameters(function)
-        if names_in(path) & spread(module, function.body, {name}).names
+        if names_in(path) & spread(function.body, {name}).names
         for where, at in program.callers(function)
     )
 

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterable, Iterator
 
 from ....record import record
-from ...source.module import Module
-from ...source.tree import below, within
+from ...source.tree import below, locate, number_of, within
 
 FILLING = ("append", "extend", "add", "update", "insert", "copy_")
 
@@ -34,22 +33,40 @@ def names_in(node: ast.AST) -> set[str]:
     return found
 
 
-def spread(module: Module, body: list[ast.stmt], names: Iterable[str]) -> Tainted:
+def spread(body: list[ast.stmt], names: Iterable[str]) -> Tainted:
     """The names, and all that get something of them in a block, also by the way through tests."""
     known = set(names)
-    while True:
+    before = -1 if known else 0
+    while len(known) != before:
         before = len(known)
-        for targets, value in flows(body):
-            if names_in(value) & known:
-                for target in targets:
-                    known |= roots(target)
+        for takers, givers in exchanges(body):
+            if not givers.isdisjoint(known):
+                known |= takers
+    return Tainted(frozenset(known))
+
+
+def exchanges(body: list[ast.stmt]) -> list[tuple[set[str], set[str]]]:
+    """Names that get something in a block, each set with the names that it comes from or hangs on.
+
+    Cached with the tree: the same block is asked about for one name after another.
+    """
+    if not body:
+        return []
+    table, start = locate(body[0])
+    key = (exchanges, start, number_of(body[-1]))
+    if key not in table.answers:
+        pairs = [(taking(targets), names_in(value)) for targets, value in flows(body)]
         for test in within(body, ast.If):
-            if names_in(test.test) & known:
-                for stmt in (*test.body, *test.orelse):
-                    for targets, _ in flows([stmt]):
-                        known |= set().union(*map(roots, targets))
-        if len(known) == before:
-            return Tainted(frozenset(known))
+            bound = [each for targets, _ in flows([*test.body, *test.orelse]) for each in targets]
+            pairs.append((taking(bound), names_in(test.test)))
+        table.answers[key] = pairs
+    found: list[tuple[set[str], set[str]]] = table.answers[key]
+    return found
+
+
+def taking(targets: Iterable[ast.expr]) -> set[str]:
+    """The names that assignments to some targets change."""
+    return set().union(*map(roots, targets))
 
 
 def flows(body: list[ast.stmt]) -> Iterator[tuple[list[ast.expr], ast.expr]]:

@@ -74,7 +74,7 @@ def makes_loss_of(loop: TrainLoop, module: Module, call: ast.Call) -> bool:
         return False
     losses = set().union(*map(names_in, loop.backwards))
     results = bound_names(module.statement(call))
-    return bool(spread(module, loop.steps.body, results).names & losses)
+    return bool(spread(loop.steps.body, results).names & losses)
 
 
 def is_set(call: ast.Call, option: str) -> bool:

@@ -13,7 +13,7 @@ from ...source.files import Source, decode, read_bytes
 from ...source.module import Module
 from ...source.old_syntax import modernized
 from ..language.import_paths import added_roots, own_folder_roots, package_roots, project_roots
-from ..language.imports import links_of, module_finder
+from ..language.imports import Links, links_of, module_finder
 from ..language.names import Unread, calls_at_import
 from .frameworks import OPTIMIZERS
 from .program import Program
@@ -94,14 +94,21 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
     def exists(wanted: str) -> bool:
         return find(wanted) is not None
 
+    def links_at(place: str, module: Module) -> Links:
+        key = (place, *roots)  # of which a module may add some
+        if key not in known:
+            known[key] = links_of(module, place, roots, exists, find_module)
+        return known[key]
+
     def leads_to_training(module: Module, place: str) -> bool:
-        files = links_of(module, place, roots, exists, find_module).files
+        files = links_at(place, module).files
         texts = [source.text for file in files if (source := find(file)) is not None]
         return any(text.strip() and is_about_training(text) for text in texts)
 
     find_module = module_finder(exists)
     roots = [folder, *package_roots(path, exists)]
     climbed = False
+    known: dict[tuple[str, ...], Links] = {}
     unread: dict[str, Unread] = {}
     siblings: dict[str, Module | None] = {path: None}
     pending = [(path, script)]
@@ -114,13 +121,13 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
                 pending += linked  # their imports may be found there
                 linked = []
         linked.append((place, module))
-        links = links_of(module, place, roots, exists, find_module)
+        links = links_at(place, module)
         if links.missing and not climbed:
             climbed = True
             above = (*project_roots(path, exists), *own_folder_roots(script, path, exists))
             more = [root for root in dict.fromkeys(above) if root not in roots]
             roots += more
-            links = links_of(module, place, roots, exists, find_module) if more else links
+            links = links_at(place, module)
         for line, name in links.unread:
             unread.setdefault(name, (module.source.name, line, name))
         for wanted in links.files:
@@ -149,7 +156,7 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
                 pending.append((wanted, sibling))
     modules = [module for module in siblings.values() if module is not None]
     if not unread and trains_elsewhere(script, modules):
-        for line, name in links_of(script, path, roots, exists, find_module).missing:
+        for line, name in links_at(path, script).missing:
             unread.setdefault(name, (script.source.name, line, name))
     return Program(script, tuple(modules), tuple(roots), tuple(unread.values()))
 

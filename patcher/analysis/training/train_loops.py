@@ -359,7 +359,7 @@ def _train_loop(
 
 def repeats(module: Module, loop: ast.For, outer: ast.For) -> bool:
     """Whether a loop goes over numbers, or the same scales, for each element of the loop around."""
-    given = spread(module, outer.body, bound_names(outer.target)).names
+    given = spread(outer.body, bound_names(outer.target)).names
     return is_over_numbers(module, loop) or given.isdisjoint(names_in(loop.iter))
 
 
@@ -395,7 +395,7 @@ def drawn_beside(
             continue
         if any(isinstance(up, ast.If | ast.With) for up in inside):
             batch = bound_names(module.statement(call))
-            if not spread(module, loop.body, batch).names & losses:
+            if not spread(loop.body, batch).names & losses:
                 continue
             if all(is_taken_behind(module, loop, inside[-1], name, backwards) for name in batch):
                 continue
