@@ -294,6 +294,51 @@ def test_gradients_are_averaged_before_they_are_clipped(step: str, behind: str) 
     assert repaired.count("average_gradients(optimizer)\n") == 1
 
 
+MANY_MODELS = """
+import torch
+from torch.utils.data import DataLoader
+
+def main():
+    nets = [torch.nn.Linear(2, 2) for _ in range(2)]
+    {optimizers}
+    for epoch in range(2):
+        for batch in DataLoader(examples):
+            for net, optimizer in zip(nets, {each}):
+                net(batch).sum().backward()
+                optimizer.step()
+
+main()
+"""
+SGD = "torch.optim.SGD(nets[{}].parameters(), 0.1)"
+
+
+@pytest.mark.parametrize(
+    ("optimizers", "each", "alike"),
+    [
+        (
+            "opts = [torch.optim.SGD(net.parameters(), 0.1) for net in nets]",
+            "opts",
+            "[same_weights(each) for each in opts]",
+        ),
+        (
+            f"opts = {{'a': {SGD.format(0)}, 'b': {SGD.format(1)}}}",
+            "opts.values()",
+            "[same_weights(each) for each in opts.values()]",
+        ),
+        (
+            f"first, second = {SGD.format(0)}, {SGD.format(1)}",
+            "(first, second)",
+            "[same_weights(each) for each in (first, second)]",
+        ),
+    ],
+)
+def test_models_that_step_in_turn_have_no_wrapper(optimizers: str, each: str, alike: str) -> None:
+    repaired = fixed("DF204", MANY_MODELS.format(optimizers=optimizers, each=each))
+    assert "over_ranks" not in repaired, "which would make one anew in each step"
+    assert "average_gradients(optimizer)\n                optimizer.step()" in repaired
+    assert repaired.count(f"\n    {alike}\n") == 1
+
+
 def test_an_attack_with_an_optimizer_of_its_own_is_not_averaged() -> None:
     attack = (
         "def attack(model, batch):\n    delta = torch.zeros_like(batch, requires_grad=True)\n"

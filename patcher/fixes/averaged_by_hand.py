@@ -79,14 +79,33 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
         if (
             program.is_live(module, made)
             and isinstance(stmt, ast.Assign)
-            and stmt.value is made
             and len(stmt.targets) == 1
+            and (code := alike(module, stmt, made))
         ):
-            code = f"{ALIKE}({module.text(stmt.targets[0])})"
             edits[module, Insert(stmt, code, "after")] = None
     needed: list[Edit] = [Define(AVERAGE), Import("torch")]
     modules = dict.fromkeys(module for module, _ in edits)
     return [*edits, *((module, edit) for module in modules for edit in needed)]
+
+
+def alike(module: Module, stmt: ast.Assign, made: ast.Call) -> str:
+    """A call for the optimizer that an assignment binds, or for a list or dict of some; or ""."""
+    name, value = module.text(stmt.targets[0]), stmt.value
+    if value is made:
+        return f"{ALIKE}({name})"
+    if isinstance(value, ast.ListComp) and value.elt is made:
+        return f"[{ALIKE}(each) for each in {name}]"
+    if isinstance(value, ast.Dict):
+        items, many = value.values, f"{name}.values()"
+    elif isinstance(value, ast.List | ast.Tuple):
+        items, many = value.elts, f"({name})" if isinstance(stmt.targets[0], ast.Tuple) else name
+    else:
+        return ""
+    makers = [module.last_name(each.func) for each in items if isinstance(each, ast.Call)]
+    is_first = bool(items) and items[0] is made  # once for all of them
+    if not is_first or len(makers) < len(items) or not set(makers) <= set(OPTIMIZERS):
+        return ""
+    return f"[{ALIKE}(each) for each in {many}]"
 
 
 def is_step_of_optimizer(program: Program, module: Module, call: ast.Call) -> bool:

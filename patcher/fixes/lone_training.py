@@ -29,6 +29,8 @@ from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
     Function,
+    bound_names,
+    everywhere,
     is_inside,
     keyword,
     mentions,
@@ -314,6 +316,9 @@ def forward_calls(
         inner = loop_around(where, call)
         if inner is not None and inner is not loop.steps:
             raise NotShareableError(f"a step calls its model in a loop, in line {call.lineno}")
+        names = bound_names(inner.target) if isinstance(inner, ast.For) else set()
+        if not names.isdisjoint(name.id for name in everywhere(call.func, ast.Name)):
+            raise NotShareableError(f"line {inner.lineno} takes a step of one model after another")
     return module, [call for _, call in found]
 
 
