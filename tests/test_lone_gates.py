@@ -56,6 +56,16 @@ def test_what_no_group_tells_apart_is_left_and_told(tmp_path: Path) -> None:
     ]
 
 
+def test_a_checkpoint_of_ranks_without_a_group_stays_as_it_is(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    text = SCRIPT.format(group="", model="second(first(batch))")
+    script.write_text(f"{text}torch.save(first.state_dict(), 'first.pt')\n")
+    result = patch(script)
+    assert "save_on_main" not in result.diff(), "all ranks would race for its partial file"
+    (said,) = [each.because for each in result.findings_after if each.code == "DF601"]
+    assert said.endswith("each process takes itself for rank 0")
+
+
 @pytest.mark.parametrize(
     "group",
     [

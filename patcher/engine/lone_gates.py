@@ -16,7 +16,8 @@ from ..fixes.process_group import WAIT
 
 MAKE_GROUP = {"DF201", "DF204"}  # rules whose edits make one
 MAKES_GROUP = "init_process_group"
-BY_RANK = ("is_main_process", "first_on_main")  # helpers that do as one process without a group
+# Helpers that do as one process without a group; those that write would race for one file.
+BY_RANK = ("is_main_process", "first_on_main", "save_on_main", "write_on_main")
 ASKS_TORCH = ("torch.distributed", "is_main_process", "SequentialSampler")
 BECAUSE = "the script makes no process group, so that each process takes itself for rank 0"
 
