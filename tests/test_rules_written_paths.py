@@ -137,6 +137,20 @@ NOOP = [
             torch.save(model, buffer)
             other.load_state_dict(torch.load(buffer))
         """),
+    ("DF601", "the best weights in a temporary folder, which each rank has another of", """
+        import os, tempfile, torch
+        with tempfile.TemporaryDirectory() as folder:
+            best = os.path.join(folder, "best.pt")
+            torch.save(model.state_dict(), best)
+            model.load_state_dict(torch.load(best, map_location="cpu"))
+        """),
+    ("DF604", "the best weights in a temporary folder, which each rank has another of", """
+        import os, tempfile, torch
+        with tempfile.TemporaryDirectory() as folder:
+            best = os.path.join(folder, "best.pt")
+            torch.save(model.state_dict(), best)
+            model.load_state_dict(torch.load(best, map_location="cpu"))
+        """),
     ("DF407", "no sampler, one that may be none, and no shuffling", """
         from torch.utils.data import DataLoader, DistributedSampler
         sampler = DistributedSampler(data) if several else None

@@ -69,7 +69,7 @@ def findings(program: Program) -> Iterator[Finding]:
         saves = [
             call
             for call in saving_calls(module, savers)
-            if not is_in_memory(module, argument(call, 1, "f"))
+            if not is_of_each_rank(program, module, call)
         ]
         for call in module.calls_to("load"):
             if module.dotted(call.func) != "torch.load":
@@ -227,6 +227,17 @@ def read_through_calls(
         for call, saved in early_reads(program, module, body, doubtful=doubtful):
             if roles_reaching(program, module, call) >= RANKS:
                 yield call, saved
+
+
+def is_of_each_rank(program: Program, module: Module, save: ast.Call) -> bool:
+    """Whether each rank saves for itself, to memory or to a temporary folder of its own."""
+    path = argument(save, 1, "f")
+    if path is None or is_in_memory(module, path):
+        return path is not None
+    is_own = names_rank(program, module, path) and not names_rank(
+        program, module, path, unique=False
+    )
+    return is_own and Role.OTHER in roles_reaching(program, module, save)
 
 
 def is_in_memory(module: Module, target: ast.expr | None) -> bool:
