@@ -44,8 +44,37 @@ def script(**parts: str) -> str:
     return SCRIPT.format(**{**PARTS, **parts})
 
 
+# One function trains and evaluates, by what it is called with.
+ONE_FUNCTION = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def step(model, x, y, opt=None):
+    value = torch.nn.functional.cross_entropy(model(x), y)
+    if opt is not None:
+        value.backward()
+        opt.step()
+    return value.item()
+
+def fit(model, opt, batches, dev_batches):
+    for epoch in range(3):
+        model.train()
+        for x, y in batches:
+            step(model, x, y, opt)
+        model.eval()
+        with torch.no_grad():
+            print(sum(step(model, x, y) for x, y in dev_batches))
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+opt = torch.optim.SGD(model.parameters(), 0.1)
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+fit(model, opt, loader, DataLoader(dev_data, batch_size=8))
+"""
+
 # A sentence, and a script that comes close and is right.
 NOOP = [
+    ("the training itself, whose step also evaluates", ONE_FUNCTION),
     ("a loader of other data", script(passed="dev_loader")),
     ("every rank trains on all", script(sampler="shuffle=True")),
     ("the parts are added up", script(gather="torch.distributed.all_reduce(hits)")),

@@ -286,7 +286,8 @@ class Program(CallGraph):
     @cached_property
     def evaluations(self) -> list[Evaluation]:
         """Every evaluation loop: those of evaluating functions, then those in training code."""
-        return find_evaluations(self)
+        steps = {loop.steps for loop in self._all_loops}  # a function that they call goes back
+        return [each for each in find_evaluations(self) if each.loop not in steps]
 
     def entries(self, evaluation: Evaluation) -> list[tuple[Module, ast.AST]]:
         """Where an evaluation is entered: calls of its function, or its own loop."""
