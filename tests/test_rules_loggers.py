@@ -11,6 +11,7 @@ from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
 import argparse
+import mlflow
 import tensorboard_logger as board
 import tensorflow as tf
 import torch
@@ -53,6 +54,7 @@ NOOP = [
     ("one rank of each machine",
      "writer = None\n    if args.node_rank % args.gpus == 0:\n        writer = SummaryWriter()",
      WRITTEN),
+    ("rank 0's run of mlflow", f"{MAIN} mlflow.start_run()", "pass"),
     ("another library's init", "torch.nn.init(1)", "pass"),
     ("a Logger of another kind", "writer = metrics.Logger(args.logs)", WRITTEN),
 ]  # fmt: skip
@@ -116,6 +118,7 @@ REPORTED = [
     ("a run that is passed on", "print(wandb.init())"),
     ("a run's name", "run = wandb.init()\n    print(run.name)"),
     ("words of a dict", "wandb.init(**vars(args))"),
+    ("a run of mlflow", "mlflow.start_run()"),
 ]
 
 

@@ -20,6 +20,8 @@ import cv2
 import h5py
 import imageio
 import nibabel as nib
+import safetensors.torch
+from omegaconf import OmegaConf
 import numpy
 import scipy.io
 import soundfile
@@ -61,6 +63,10 @@ def script(line: str, then: str = "pass") -> str:
         'nib.save(frame, "mask.nii.gz")',
         'torch.onnx.export(model, frame, "model.onnx")',
         'torch.jit.save(model, "model.pt")',
+        'torch.jit.script(model).save("model.pt")',
+        'safetensors.torch.save_file({"x": frame}, "model.safetensors")',
+        'OmegaConf.save(args, "settings.yaml")',
+        'frame.tofile("scores.bin")',
         'animation.FuncAnimation(frame, score).save("all.gif")',
         'scipy.io.wavfile.write("sample.wav", 22050, frame)',
         'frame.to_csv("scores.csv")',

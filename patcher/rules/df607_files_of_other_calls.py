@@ -23,7 +23,7 @@ from ..analysis.effects.file_effects import (
     WRITERS,
     PathKind,
     file_uses,
-    saves_picture,
+    saves_itself,
 )
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.path_text import text_of_path
@@ -94,7 +94,7 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
     if isinstance(path, ast.Call) and module.last_name(path.func) in BUFFERS:
         return False
     name = module.last_name(call.func)
-    known = module.dotted(call.func) in SAVE or saves_picture(module, call)
+    known = module.dotted(call.func) in SAVE or saves_itself(module, call)
     if (name in OTHER_RULES and not known) or is_named_by_share(program, module, call, path):
         return False
     function = module.function(call)

@@ -1,13 +1,15 @@
 """Every rank logs the run.
 
 What         A SummaryWriter, or a Logger of tensorboard_logger or FileWriter of tensorflow, that
-             every rank makes and writes to, or a wandb.init that every rank calls.
+             every rank makes and writes to, or a wandb.init that every rank calls, or the start of
+             a run of mlflow, comet_ml, neptune, clearml, aim or swanlab.
 At run time  N event files in one folder, which TensorBoard draws as one curve that jumps back and
              forth between the ranks' losses; N runs of Weights & Biases for one training.
 Example      writer = SummaryWriter(args.log_dir)
 Fix          Ranks other than 0 write to a temporary folder; their wandb run is disabled.
 Fix safety   Safe: rank 0 and a lone process log as before. Only reported where the script reads
-             back what wandb.init gives, such as wandb.config of a sweep.
+             back what wandb.init gives, such as wandb.config of a sweep, and of the other trackers,
+             whose calls have to stand behind a test of the rank one by one.
 Source       torch.utils.tensorboard.SummaryWriter (log_dir); wandb.init (mode)
 """
 
@@ -35,6 +37,13 @@ WRITES = (
     *("add_scalar", "add_scalars", "add_image", "add_images", "add_histogram", "add_text"),
     *("log_value", "add_summary"),
 )
+TRACKERS = frozenset(
+    (
+        *("mlflow.start_run", "comet_ml.Experiment", "comet_ml.start", "neptune.init"),
+        *("neptune.init_run", "neptune.new.init", "clearml.Task.init", "trains.Task.init"),
+        *("aim.Run", "swanlab.init"),
+    )
+)
 # What may be done with wandb and its run where it is disabled.
 WRITES_OF_WANDB = frozenset(
     (
@@ -59,6 +68,10 @@ def findings(program: Program) -> Iterator[Finding]:
         if is_writer and is_made_by_all(program, module, call):
             edits = to_temporary_folder(program, module, call)
             yield Finding(module, call, "every rank writes an event file of its own", edits)
+    for module, call in program.calls_to(*{name.rpartition(".")[2] for name in TRACKERS}):
+        if module.dotted(call.func) in TRACKERS and is_made_by_all(program, module, call):
+            because = "every rank starts a run of its own; let rank 0 alone start it, and log to it"
+            yield Finding(module, call, because)
     for module, call in program.calls_to("init"):
         if module.dotted(call.func) != "wandb.init":
             continue

@@ -45,6 +45,12 @@ WRITERS = {
     "imageio.mimsave": (0, "uri"),
     "imageio.mimwrite": (0, "uri"),
     "imageio.get_writer": (0, "uri"),
+    "imageio.v2.imwrite": (0, "uri"),
+    "imageio.v2.imsave": (0, "uri"),
+    "imageio.v2.mimsave": (0, "uri"),
+    "imageio.v2.mimwrite": (0, "uri"),
+    "imageio.v2.get_writer": (0, "uri"),
+    "imageio.v3.imwrite": (0, "uri"),
     "scipy.misc.imsave": (0, "name"),
     "scipy.io.savemat": (0, "file_name"),
     "scipy.io.wavfile.write": (0, "filename"),
@@ -54,6 +60,11 @@ WRITERS = {
     "librosa.output.write_wav": (0, "path"),
     "matplotlib.pyplot.imsave": (0, "fname"),
     "skimage.io.imsave": (0, "fname"),
+    "safetensors.torch.save_file": (1, "filename"),
+    "safetensors.torch.save_model": (1, "filename"),
+    "omegaconf.OmegaConf.save": (1, "f"),
+    "shelve.open": (0, "filename"),
+    "open3d.io.write_point_cloud": (0, "filename"),
     "logging.basicConfig": (ONLY_BY_KEYWORD, "filename"),
 }
 WRITING_METHODS = {
@@ -63,7 +74,12 @@ WRITING_METHODS = {
     "to_pickle": (0, "path"),
     "to_parquet": (0, "path"),
     "to_excel": (0, "excel_writer"),
+    "to_feather": (0, "path"),
     "savefig": (0, "fname"),
+    "write_html": (0, "file"),
+    "write_image": (0, "file"),
+    "tofile": (0, "fid"),
+    "save_word2vec_format": (0, "fname"),
     "write_text": (-1, ""),
     "write_bytes": (-1, ""),
     "save_model": (0, "output_dir"),
@@ -171,7 +187,7 @@ def file_uses(module: Module) -> Iterator[FileUse]:
         if module.dotted(call.func) == "h5py.File":
             yield FileUse(_open_mode(call, 1), call, argument(call, 0, "name"))
     for call in module.calls_to("save"):
-        if saves_picture(module, call):
+        if saves_itself(module, call):
             yield FileUse("write", call, argument(call, 0, "fp"))
     for what, (functions, methods) in BY_NAME.items():
         lasts = {name.rpartition(".")[2]: name for name in functions}
@@ -200,14 +216,14 @@ def _by_older_word(call: ast.Call) -> ast.expr | None:
     return next(words, None)
 
 
-def saves_picture(module: Module, call: ast.Call) -> bool:
+def saves_itself(module: Module, call: ast.Call) -> bool:
     """``picture.save(path)``, of a picture that Pillow, or torchvision with it, has made.
 
-    Or an animation of matplotlib's.
+    Or an animation of matplotlib's, or what torch.jit has compiled.
     """
     func = call.func
     return isinstance(func, ast.Attribute) and any(
-        isinstance(value, ast.Call) and is_picture(module, value)
+        isinstance(value, ast.Call) and has_save(module, value)
         for value in _bound_to(module, func.value)
     )
 
@@ -222,11 +238,11 @@ def _bound_to(module: Module, node: ast.expr) -> Iterator[ast.expr]:
                     yield from (add.args[0], *module.alternatives(add.args[0], add.args[0]))
 
 
-def is_picture(module: Module, made: ast.expr) -> bool:
+def has_save(module: Module, made: ast.expr) -> bool:
     """``Image.fromarray(array)``, also with methods behind it: ``.convert("RGB").resize(size)``."""
     while isinstance(made, ast.Call):
         name = module.dotted(made.func)
-        if name.startswith(("PIL.Image.", "matplotlib.animation.")) or name.endswith(
+        if name.startswith(("PIL.Image.", "matplotlib.animation.", "torch.jit.")) or name.endswith(
             ("to_pil_image", "ToPILImage")
         ):
             return True
