@@ -34,6 +34,8 @@ FIX = [
         f"with torch.cuda.device({NUMBER} args.gpu): pass"),
     ("model.cuda(0)", "model.cuda(int(os.environ.get('LOCAL_RANK', 0)))"),
     ("x = x.cuda(params['GPU'])", f"x = x.cuda({NUMBER} params['GPU'])"),
+    ("x = x.cuda(ids[0])", f"x = x.cuda({NUMBER} ids[0])"),
+    ("x = x.to(int(ids[0]))", f"x = x.to({NUMBER} int(ids[0]))"),
     ("x = x.to(gpu_ids[0])", f"x = x.to({NUMBER} gpu_ids[0])"),
     ("x = x.cuda(args.gpu, non_blocking=True)",
         f"x = x.cuda({NUMBER} args.gpu, non_blocking=True)"),

@@ -148,8 +148,8 @@ def is_plain(value: ast.expr) -> bool:
     if isinstance(value, ast.IfExp):
         return is_plain(value.body) and is_plain(value.orelse)
     if isinstance(value, ast.Call):
-        function = value.func
-        return isinstance(function, ast.Attribute) and function.attr == "format"
+        name = getattr(value.func, "attr", "") or getattr(value.func, "id", "")
+        return name in ("format", "int")
     return isinstance(
         value, ast.Constant | ast.Name | ast.Attribute | ast.Subscript | ast.JoinedStr | ast.BinOp
     )

@@ -318,7 +318,8 @@ def forward_calls(
             raise NotShareableError(f"a step calls its model in a loop, in line {call.lineno}")
         names = bound_names(inner.target) if isinstance(inner, ast.For) else set()
         if not names.isdisjoint(name.id for name in everywhere(call.func, ast.Name)):
-            raise NotShareableError(f"line {inner.lineno} takes a step of one model after another")
+            line = loop.steps.lineno
+            raise NotShareableError(f"line {line} takes a step of one model after another")
     return module, [call for _, call in found]
 
 

@@ -219,8 +219,17 @@ def moves(module: Module) -> Iterator[tuple[ast.expr, str]]:
                 text = module.text(part)
                 if is_number:
                     yield part, f"int(os.environ.get('LOCAL_RANK', {text}))"
-                elif sounds_of_card(part):
+                elif sounds_of_card(part) or is_number_of_card(call, part):
                     yield part, enclosed(module, part, "int(os.environ['LOCAL_RANK'])")
+
+
+def is_number_of_card(call: ast.Call, node: ast.expr) -> bool:
+    """``int(ids[0])``, and in ``x.cuda(ids[0])`` also ``ids[0]``: cuda() takes nothing but a card."""
+    if isinstance(node, ast.Call):
+        return isinstance(node.func, ast.Name) and node.func.id == "int"
+    is_cuda = isinstance(call.func, ast.Attribute) and call.func.attr == "cuda"
+    place = node.slice if is_cuda and isinstance(node, ast.Subscript) else None
+    return isinstance(place, ast.Constant) and type(place.value) is int
 
 
 def sounds_of_card(node: ast.expr) -> bool:
