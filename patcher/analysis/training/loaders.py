@@ -298,15 +298,7 @@ def _samplers_in_options(module: Module, call: ast.Call) -> tuple[ast.expr, ...]
     Such as ``**{**options, "sampler": DistributedSampler(data)}``.
     """
     values = values_in_options(module, call, "sampler")
-    if values:
-        return tuple(each for value in values for each in _samplers(module, value))
-    return tuple(
-        each
-        for word in call.keywords
-        if word.arg is None
-        for each in everywhere(word.value, ast.Call)
-        if module.last_name(each.func) in RANK_SAMPLERS
-    )
+    return tuple(each for value in values for each in _samplers(module, value))
 
 
 def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
