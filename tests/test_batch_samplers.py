@@ -281,3 +281,4 @@ def test_none_is_no_batch_sampler() -> None:
     text = SCRIPT.format(made="pass").replace("batch_sampler=batches", "batch_sampler=None")
     (finding,) = found("DF401", text)
     assert finding.because == "it has no sampler"
+    assert "batch_sampler=None, sampler=" in fixed("DF401", text)

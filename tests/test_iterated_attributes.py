@@ -52,10 +52,29 @@ WAYS = {
     "its iterator": "return iter(self.source)",
     "what it yields from": "yield from self.source",
     "numbers": "for number, each in enumerate(self.source):\n        yield each",
+    "a few of them": "for i, each in enumerate(self.source):\n        if i > 3:\n"
+    "            break\n        yield each",
+    "two kinds": "for each in self.source:\n        if isinstance(each, dict):\n"
+    "            yield each['x']\n        else:\n            yield each",
+    "one ahead": "first = True\n    for each in self.source:\n        if not first:\n"
+    "            yield batch\n        first = False\n        batch = each.to(self.device)\n"
+    "    yield batch",
+    "a shuffled batch": "for each in self.source:\n        rows = []\n        for row in each:\n"
+    "            rows.append(row)\n        yield rows",
 }
 NONE = {
     "nothing that goes over it": "def batches(self):\n    return iter(self.source)",
     "another attribute": "def __iter__(self):\n    return iter(self.device)",
+    "batches that it cuts anew": "def __iter__(self):\n    rows = []\n"
+    "    for batch in self.source:\n        rows += batch\n        while len(rows) >= 4:\n"
+    "            yield rows[:4]\n            rows = rows[4:]",
+    "parts of batches": "def __iter__(self):\n    for batch in self.source:\n"
+    "        for part in batch.split(4):\n            yield part",
+    "batches that it leaves out": "def __iter__(self):\n    for batch in self.source:\n"
+    "        if len(batch) < 4:\n            continue\n        yield batch",
+    "all that it has collected": "def __iter__(self):\n    rows = []\n"
+    "    for batch in self.source:\n        rows.extend(cut(batch))\n    for row in rows:\n"
+    "        yield row",
 }
 
 

@@ -166,6 +166,38 @@ def test_methods_of_a_base_in_another_module_are_the_class_s_own(
     ]
 
 
+BY_NAME = {
+    "a module's attribute": "getattr(nets, name)()",
+    "a module's dictionary": "nets.__dict__[name]()",
+    "vars": "vars(nets)[name]()",
+    "globals": "globals()[name]()",
+    "eval": "eval(name)()",
+    "its own module": "getattr(sys.modules[__name__], name)()",
+}
+NOT_BY_NAME = {
+    "an option": "getattr(options, name)()",
+    "a constant": "getattr(nets, 'size')()",
+    "numbers": "list(eval(name))",
+    "a function of the script": "globals_of(name)()",
+}
+
+
+@pytest.mark.parametrize("made", [*BY_NAME, *NOT_BY_NAME])
+def test_a_class_that_is_looked_up_by_a_computed_name_may_run(tmp_path: Path, made: str) -> None:
+    call = (BY_NAME | NOT_BY_NAME)[made]
+    program = program_of(
+        tmp_path,
+        run=f"import sys\nimport nets\nfrom nets import *\n\ndef main(options, name):\n"
+        f"    net = {call}\n    net.keep()\n\nif __name__ == '__main__':\n    main(*sys.argv)\n",
+        nets="from base import Base\n\nclass Net(Base):\n    def forward(self, x):\n"
+        "        return x\n",
+        base="import torch\n\nclass Base(torch.nn.Module):\n    def keep(self):\n"
+        "        torch.save(self.state_dict(), 'a.pt')\n",
+    )
+    saves = [each for each in program.calls_to("save") if program.is_live(*each)]
+    assert len(saves) == (made in BY_NAME)
+
+
 LOOPS = """
 def {name}(loader, model, optimizer):
     for batch in loader:

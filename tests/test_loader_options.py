@@ -114,6 +114,7 @@ def evaluated(options: str, told: str = "") -> str:
 def test_a_share_is_not_shuffled_by_options_of_the_loader() -> None:
     options = "{}\nif has_card():\n    options.update({'shuffle': True})"
     new = fixed("DF505", evaluated(options))
+    assert found("DF505", new) == []
     dealt = "{**options, 'shuffle': False, 'sampler': shard_of_batches(data, 8)}"
     assert f"batch_size=8, **options if not torch.distributed.is_initialized() else {dealt})" in new
     for text in (evaluated("{'a': 1}"), evaluated("read()", ", shuffle=False")):

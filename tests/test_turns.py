@@ -124,11 +124,23 @@ def test_ranks_take_turns(tmp_path: Path, parts: dict[str, str], wanted: str) ->
     assert "gathered(total)" in new
 
 
-def test_a_sum_that_a_rank_divides_by_its_own_steps_is_its_own(tmp_path: Path) -> None:
-    parts = {"shuffle": "steps = 0", "source": "batches(x, size)", "target": "inputs"}
-    parts |= {"batch": "labels = inputs.sum(1, keepdim=True)", "last": "steps += 1"}
-    new = repaired(tmp_path, script(**parts, behind="seen.append(total / steps)"))
-    assert "share_of_batches(batches(x, size))" in new
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"shuffle": "steps = 0", "last": "steps += 1", "target": "inputs",
+         "source": "batches(x, size)", "behind": "seen.append(total / steps)"},
+        {"target": "i, inputs", "source": "enumerate(batches(x, size))",
+         "behind": "total /= i + 1; seen.append(total)"},
+        {"target": "i, inputs", "source": "enumerate(batches(x, size), 1)",
+         "behind": "count = i * size; seen.append(total / count)"},
+    ],
+    ids=["its steps", "the number of the last", "a product of it"],
+)  # fmt: skip
+def test_a_sum_that_a_rank_divides_by_its_own_steps_is_its_own(
+    tmp_path: Path, parts: dict[str, str]
+) -> None:
+    new = repaired(tmp_path, script(batch="labels = inputs.sum(1, keepdim=True)", **parts))
+    assert "share_of_batches(batches(x, size)" in new
     assert "gathered(" not in new
 
 

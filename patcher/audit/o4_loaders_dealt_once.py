@@ -34,7 +34,6 @@ from ..source.tree import (
     everywhere,
     is_true,
     is_within,
-    keyword,
     mentions,
     within,
 )
@@ -94,9 +93,8 @@ def sampler_leaves(program: Program, loader: Loader) -> list[Leaf]:
     module = loader.module
     found: list[Leaf] = []
     pending = list(loader.samplers)
-    batch_sampler = keyword(loader.call, "batch_sampler")
-    if batch_sampler is not None:
-        pending.append(batch_sampler.value)
+    if loader.batch_sampler is not None:
+        pending.append(loader.batch_sampler)
     seen: set[ast.expr] = set()
     while pending:
         node = pending.pop(0)

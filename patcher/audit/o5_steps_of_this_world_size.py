@@ -25,7 +25,7 @@ from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import hangs_on_step, scheduler_steps
 from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import argument, everywhere, keyword, within
+from ..source.tree import argument, everywhere, within
 from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity
 from .ranks import is_managed, ranked_loops
 from .verdict import AuditVerdict, unknown, violated
@@ -266,7 +266,7 @@ def shared(
     if batch is None or parts.divisors[WORLD] or parts.factors[WORLD]:
         return
     size = quantity(program, loader.module, batch, loop)
-    if WORLD in size or size.divisors or keyword(loader.call, "batch_sampler") is not None:
+    if WORLD in size or size.divisors or loader.batch_sampler is not None:
         return
     if size.factors and size.factors <= parts.divisors and size != one("1"):
         yield violated(

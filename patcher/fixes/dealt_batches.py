@@ -26,7 +26,7 @@ def deal_batches(program: Program, loader: Loader, alone: str) -> tuple[Edit, ..
     ``alone`` is a test that holds where a process has the loader for itself.
     """
     module, call = loader.module, loader.call
-    word = keyword(call, "batch_sampler") or keyword(call, "sampler")
+    word = keyword(call, "sampler" if loader.batch_sampler is None else "batch_sampler")
     if word is None or not ends(program, module, word.value):
         return ()
     if not all(roles_reaching(program, module, use) >= RANKS for use in uses(loader)):

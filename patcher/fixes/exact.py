@@ -23,7 +23,7 @@ from ..editing.edits import Define, Edit, Rewrite
 from ..editing.helpers import helper_names
 from ..findings import Finding
 from ..source.module import Module
-from ..source.tree import argument, below, bound_names, everywhere, keyword, mentions
+from ..source.tree import argument, below, bound_names, everywhere, mentions
 from .batch_sharing import (
     WHOLE_BATCH,
     adapt_loader_uses,
@@ -98,10 +98,10 @@ def weight_losses(program: Program) -> Iterator[Finding]:
         if not number or loop.step_name in bound_names(loop.steps.body):
             number = BATCH_NUMBER
             edits = count_batches(loop)
-        word = keyword(loader.call, "batch_sampler")
+        made = loader.batch_sampler
         sampler = f"{loader.name}.batch_sampler"
-        if word is not None and isinstance(word.value, ast.Name):
-            sampler = word.value.id
+        if isinstance(made, ast.Name):
+            sampler = made.id
         edits += [weight_loss(module, call, f"{sampler}.weight({number})") for call in backwards]
         yield Finding(module, loop.steps, "each rank's loss counts by its part", tuple(edits))
 

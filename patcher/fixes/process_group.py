@@ -428,8 +428,8 @@ def is_handed_on(module: Module, node: ast.expr) -> bool:
 
 def shares_batches(loader: Loader) -> bool:
     """Whether ``patch --exact`` shares the loader's batches among the ranks already."""
-    word = keyword(loader.call, "batch_sampler")
-    if word is None:
+    made = loader.batch_sampler
+    if made is None:
         return False
-    value = loader.module.definition(word.value, loader.call) or word.value
+    value = loader.module.definition(made, loader.call) or made
     return mentions(value, BATCH_SAMPLER)

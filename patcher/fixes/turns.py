@@ -33,7 +33,7 @@ def edits_to_take_turns(program: Program, loop: TrainLoop) -> list[tuple[Module,
     horizons = horizons_of_all(program, loop, source.whole)
     refuse_other_plans(program, loop, taint)
     refuse_summed_losses(program, loop, even_if_divided=True)
-    sums = sums_of_all(program, loop, taint, source.numbers)
+    sums = sums_of_all(program, loop, taint, source)
     draws = draws_of(program, module, steps)
     text = module.text(source.whole)
     edits: list[tuple[Module, Edit]] = [

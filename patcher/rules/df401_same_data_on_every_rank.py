@@ -252,9 +252,8 @@ def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Findi
     ):
         because = "no branch deals by rank" if loader.samplers else "it has no sampler"
         severity = None
-        word = keyword(loader.call, "batch_sampler")
-        if not loader.samplers and word is not None and loader.module.text(word.value) != "None":
-            deals = deals_by_rank(program, loader.module, word.value)
+        if not loader.samplers and loader.batch_sampler is not None:
+            deals = deals_by_rank(program, loader.module, loader.batch_sampler)
             if deals:
                 return
             because = "its batch_sampler gives all ranks the same batches, as far as it is read"
@@ -289,7 +288,7 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
     imports = [*torch]
     if "DistributedSampler" not in module.aliases:
         imports.append(Import("torch.utils.data.distributed", "DistributedSampler"))
-    if keyword(loader.call, "batch_sampler"):
+    if loader.batch_sampler is not None:
         return deal_batches(program, loader, alone)
     if all(is_constant(sampler, None) for sampler in loader.samplers):
         shuffled = replace_shuffle(module, loader, alone, lone, trains)

@@ -54,7 +54,7 @@ def is_sequential(loader: Loader) -> bool:
     shuffle = argument(loader.call, 2, "shuffle")
     if shuffle is not None and not (isinstance(shuffle, ast.Constant) and not shuffle.value):
         return False
-    return not any(keyword(loader.call, name) for name in ("batch_sampler", "sampler"))
+    return loader.batch_sampler is None and keyword(loader.call, "sampler") is None
 
 
 def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:

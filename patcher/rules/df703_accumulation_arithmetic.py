@@ -37,7 +37,6 @@ from ..source.tree import (
     everywhere,
     is_inside,
     is_within,
-    keyword,
     names_within,
     parameters,
     precedes,
@@ -129,10 +128,9 @@ def has_batches_of_its_own(loop: TrainLoop) -> bool:
     for each in () if loop.loader is None else (loop.loader, *loop.loader.others):
         if any(word.arg is None for word in each.call.keywords):
             return True  # DataLoader(data, **options)
-        word = keyword(each.call, "batch_sampler")
-        if word is None:
+        if each.batch_sampler is None:
             continue
-        made = each.module.definition(word.value, each.call) or word.value
+        made = each.module.definition(each.batch_sampler, each.call) or each.batch_sampler
         calls = {each.module.last_name(call.func) for call in everywhere(made, ast.Call)}
         if not calls & {"BatchSampler", BATCH_SAMPLER}:
             return True

@@ -10,6 +10,8 @@ from ...source.tree import below, bound_names, names_within, position, same_code
 from ..language.name_flow import Tainted, names_in, spread
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
+from .batch_numbers import numbers_from
+from .batch_sources import BatchSource
 from .batch_taint import NotDealtError
 from .own_decisions import refuse_own_decisions
 
@@ -97,7 +99,7 @@ def refuse_other_plans(program: Program, loop: TrainLoop, taint: Tainted) -> Non
 
 
 def sums_of_all(
-    program: Program, loop: TrainLoop, taint: Tainted, numbers: frozenset[str]
+    program: Program, loop: TrainLoop, taint: Tainted, source: BatchSource
 ) -> list[str]:
     """Sums over a rank's batches that are divided by the number of all: to be added up.
 
@@ -111,8 +113,9 @@ def sums_of_all(
         if position(use) > (steps.end_lineno or steps.lineno, 0)
     ]
     for use in uses:
-        refuse_mean_by_number(module, use, numbers)
-    own_numbers = taint.names | {name for name, _ in added(steps.body)}  # such as of its steps
+        refuse_mean_by_number(module, use, source.numbers)
+    counted = numbers_from(module.scope_statements(steps), set(source.turns))
+    own_numbers = taint.names | counted | {name for name, _ in added(steps.body)}
     wanted = list(dict.fromkeys(use.id for use in uses if is_part_of_all(module, use, own_numbers)))
     for name in wanted:
         refuse_graph(sums[name])

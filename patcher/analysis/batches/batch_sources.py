@@ -50,6 +50,7 @@ class BatchSource:
     whole: ast.expr  # what ranks take turns of
     numbers: frozenset[str]  # names of the number that cuts the batch; none where items are batches
     items: frozenset[str]
+    turns: frozenset[str]  # names that count the batches a rank has had
 
 
 def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
@@ -93,6 +94,7 @@ def is_of_constants(module: Module, source: ast.expr) -> bool:
 def source_of(module: Module, steps: ast.For) -> BatchSource:
     """The source of a loop, inside calls that only count or show progress."""
     source, target = steps.iter, steps.target
+    turns: set[str] = set()
     while isinstance(source, ast.Call) and source.args:
         name = module.last_name(source.func)
         if name not in AROUND or isinstance(source.args[0], ast.Starred):
@@ -103,13 +105,14 @@ def source_of(module: Module, steps: ast.For) -> BatchSource:
             counter = target.elts[0]
             if not isinstance(counter, ast.Name) or counts_into(steps.body, counter.id):
                 break
+            turns.add(counter.id)
             target = target.elts[1]
         source = source.args[0]
     names = frozenset(name.id for name in everywhere(target, ast.Name))
     plain = module.definition(source, source) or source if isinstance(source, ast.Name) else source
     is_number = is_number_source(module, plain)
     if is_number:
-        return BatchSource(source, names, frozenset())
+        return BatchSource(source, names, frozenset(), frozenset(turns))
     cutting = frozenset(
         name
         for name in names
@@ -119,7 +122,7 @@ def source_of(module: Module, steps: ast.For) -> BatchSource:
         )
         and source is steps.iter  # enumerate(…), whose number cuts
     )
-    return BatchSource(source, cutting, names - cutting)
+    return BatchSource(source, cutting, names - cutting, frozenset(turns))
 
 
 def counts_into(body: list[ast.stmt], name: str) -> bool:

@@ -19,7 +19,8 @@ def values_in_options(module: Module, call: ast.Call, name: str) -> list[ast.exp
         if word.arg is not None:
             continue
         for value in module.alternatives(word.value, word.value) or [word.value]:
-            found += (each for key, each in items_of(value) if key == name)
+            parts = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
+            found += (each for part in parts for key, each in items_of(part) if key == name)
         found += put_later(module, word.value, name)
     return found
 

@@ -9,8 +9,9 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import everywhere, within
+from ...source.tree import below, bound_names, everywhere, is_inside, within
 from .call_graph import CallGraph
+from .name_flow import names_in, spread
 from .objects import attribute_values, is_self, named_definition
 
 ITERATES = {"__iter__", "__next__", "next"}  # a class with one of these is gone over
@@ -44,13 +45,47 @@ def iterated_attributes(graph: CallGraph, module: Module, call: ast.Call) -> lis
 
 
 def iterated_in(module: Module, method: ast.FunctionDef) -> Iterator[ast.Attribute]:
-    """The attributes that a method goes over."""
-    sources: list[ast.expr] = [each.iter for each in within(method.body, ast.For)]
+    """The attributes that a method goes over, and yields as many elements as they have."""
+    loops = within(method.body, ast.For)
+    sources: list[ast.expr] = [each.iter for each in loops]
     sources += [each.iter for each in everywhere(method, ast.comprehension)]
     sources += [each.value for each in within(method.body, ast.YieldFrom)]
     for call in within(method.body, ast.Call):
         if module.last_name(call.func) in ITERATING:
             sources += call.args
     for source in sources:
-        if isinstance(source, ast.Attribute):
+        if isinstance(source, ast.Attribute) and not any(
+            source in below(loop.iter) and puts_together_anew(module, method, loop)
+            for loop in loops
+        ):
             yield source
+
+
+def puts_together_anew(module: Module, method: ast.FunctionDef, loop: ast.For) -> bool:
+    """Whether it hangs on an element how often a generator yields for it.
+
+    Such as one that cuts what it has collected into batches: ranks would take steps of their own.
+    """
+    target = loop.target
+    if isinstance(loop.iter, ast.Call) and module.last_name(loop.iter.func) == "enumerate":
+        target = target.elts[-1] if isinstance(target, ast.Tuple) else target
+    names = spread(method.body, bound_names(target)).names
+    inner = [*within(loop.body, ast.For), *within(loop.body, ast.While)]
+    jumps = [*within(loop.body, ast.Continue), *within(loop.body, ast.Break)]
+    own = [jump for jump in jumps if not any(is_inside(jump, each) for each in inner)]
+    return any(
+        hangs_on_element(up, loop, names)
+        for node in (*within(method.body, ast.Yield), *own)
+        for up in module.ancestors(node)
+        if is_inside(up, method)
+    )
+
+
+def hangs_on_element(node: ast.AST, loop: ast.For, names: frozenset[str]) -> bool:
+    """Whether it hangs on these names how often a statement's code runs and yields."""
+    match node:
+        case ast.For() if node is not loop:
+            return not names.isdisjoint(names_in(node.iter))
+        case ast.If() | ast.While() if names_in(node.test) & names:
+            return not all(within(branch, ast.Yield) for branch in (node.body, node.orelse))
+    return False

@@ -10,6 +10,7 @@ from ...editing.helpers import helper_names
 from ...source.module import Module
 from ...source.tree import Function, below, is_inside, mentions, name_uses
 from .call_graph import Callee, CallGraph
+from .names import top_level
 
 BINDING = {"staticmethod", "classmethod", "property"}
 BY_NAME = ("Fire", "globals", "locals", "import_module", "run_path")
@@ -109,13 +110,52 @@ def looks_up_modules(graph: CallGraph) -> bool:
 def _asks_modules(module: Module) -> bool:
     """Whether a module gets what it imports by computed names: ``getattr(models, name)``."""
     return any(
-        isinstance(call.func, ast.Name)
-        and isinstance(call.args[0], ast.Name)
-        and call.args[0].id in module.aliases
-        and not (len(call.args) > 1 and isinstance(call.args[1], ast.Constant))
-        for call in module.calls_to("getattr", "vars", "dir", "getmembers")
-        if call.args
+        isinstance(asked, ast.Name) and asked.id in module.aliases
+        for _, asked in _asked_by_name(module)
     )
+
+
+def _asked_by_name(module: Module) -> Iterator[tuple[ast.AST, ast.expr]]:
+    """Code that gets what a module or an object has by computed names, with the latter."""
+    for call in module.calls_to("getattr", "vars", "dir", "getmembers"):
+        is_constant = len(call.args) > 1 and isinstance(call.args[1], ast.Constant)
+        if isinstance(call.func, ast.Name) and call.args and not is_constant:
+            yield call, call.args[0]
+
+
+def _looked_up(graph: CallGraph, module: Module) -> Iterator[tuple[ast.AST, Module]]:
+    """Code that gets functions and classes by computed names, with the module that has them."""
+    asked = [
+        *_asked_by_name(module),
+        *((node, node.value) for node in module.attributes("__dict__")),
+    ]
+    for node, holder in asked:
+        found = graph.resolve(module, holder)
+        if found is not None and found[1] is found[0].tree:
+            yield node, found[0]
+        elif isinstance(holder, ast.Subscript) and module.dotted(holder.value) == "sys.modules":
+            yield node, module
+    for call in module.calls_to("globals"):
+        if isinstance(call.func, ast.Name) and not _is_of_helper(module, call):
+            yield call, module
+    for call in module.calls_to("eval"):
+        up = module.parents[call]  # eval(args.net)(args), not eval("(3, 4)")
+        if isinstance(call.func, ast.Name) and isinstance(up, ast.Call) and up.func is call:
+            yield call, module
+
+
+def _offered(graph: CallGraph, module: Module) -> set[str]:
+    """The names of functions and classes that can be got from a module, also re-exported ones."""
+    names: set[str] = set()
+    seen, pending = {module}, [module]
+    while pending:
+        links = graph.links(one := pending.pop())
+        names |= {*top_level(one), *(original for _, original in links.names.values())}
+        targets = {graph.modules_by_path.get(path) for path in links.stars}
+        more = {target for target in targets if target is not None} - seen
+        seen |= more
+        pending += more
+    return names
 
 
 def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> set[Function]:
@@ -140,7 +180,10 @@ def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> se
             for base in owner.bases:
                 homes[owner.name] += homes.get(module.last_name(base), ())
     uses: dict[ast.AST, set[str]] = defaultdict(set)
+    by_lookup: dict[ast.AST, set[str]] = defaultdict(set)
     for module in graph.modules:
+        for node, asked in _looked_up(graph, module):
+            by_lookup[module.function(node) or module.tree] |= _offered(graph, asked)
         for node, name in name_uses(module.tree, homes.keys()):
             uses[node].add(name)
         if resolved:
@@ -160,9 +203,10 @@ def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> se
     }
     while pending:
         module, node = pending.pop()
-        for name in uses[node] & homes.keys():
+        for name in (uses[node] | by_lookup[node]) & homes.keys():
             found = homes[name] if name in shared else homes.pop(name)
-            meant = _meant(graph, module, node, name) if name in shared else None
+            is_clear = name in shared and name not in by_lookup[node]
+            meant = _meant(graph, module, node, name) if is_clear else None
             new = [
                 (home, function)
                 for home, function in found

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from ...source.branches import exclusive
 from ...source.module import Module
-from ...source.tree import below, everywhere, is_inside, keyword
+from ...source.tree import below, everywhere, is_inside
 from ..language.names import answered_once
 from ..training.loaders import Loader
 from ..training.program import Program
@@ -53,8 +53,8 @@ def is_for_lone_process(program: Program, loader: Loader, others: Iterable[Loade
 
 def deals(program: Program, loader: Loader) -> bool:
     """Whether a loader deals by rank, by its sampler or its batch_sampler."""
-    word = keyword(loader.call, "batch_sampler")
-    values = loader.samplers if word is None else (word.value,)
+    made = loader.batch_sampler
+    values = loader.samplers if made is None else (made,)
     return bool(loader.distributed_samplers) or any(
         deals_by_rank(program, loader.module, value) for value in values
     )

@@ -13,7 +13,16 @@ from typing import TypeVar
 from ....record import record, replace
 from ...source.branches import exclusive
 from ...source.module import Module
-from ...source.tree import Function, argument, everywhere, parameters, position, within
+from ...source.tree import (
+    Function,
+    argument,
+    everywhere,
+    is_none,
+    keyword,
+    parameters,
+    position,
+    within,
+)
 from ..language.binding_tests import reaching
 from ..language.call_graph import CallGraph
 from ..language.call_options import values_in_options
@@ -90,6 +99,12 @@ class Loader:
         if function is None or not self.made_by or self.module.function(node) is not function:
             return True
         return is_possible(self.module, function, node, self.made_by)
+
+    @property
+    def batch_sampler(self) -> ast.expr | None:
+        """What makes its batches: the argument, where that is not None."""
+        word = keyword(self.call, "batch_sampler")
+        return None if word is None or is_none(word.value) else word.value
 
     @property
     def distributed_samplers(self) -> list[ast.Call]:
@@ -283,15 +298,7 @@ def _samplers_in_options(module: Module, call: ast.Call) -> tuple[ast.expr, ...]
     Such as ``**{**options, "sampler": DistributedSampler(data)}``.
     """
     values = values_in_options(module, call, "sampler")
-    if values:
-        return tuple(each for value in values for each in _samplers(module, value))
-    return tuple(
-        each
-        for word in call.keywords
-        if word.arg is None
-        for each in everywhere(word.value, ast.Call)
-        if module.last_name(each.func) in RANK_SAMPLERS
-    )
+    return tuple(each for value in values for each in _samplers(module, value))
 
 
 def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
