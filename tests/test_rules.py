@@ -1166,6 +1166,36 @@ FIX = [
         +        if last_micro_step:
                      optimizer.step()
         """),  # noqa: E501
+    ("DF703", "a cycle over as many micro-batches as the script has made of its steps", """
+        import torch
+        from itertools import cycle
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            if args.epochs:
+                total = int(args.epochs * len(data) / (args.batch // args.accumulation))
+            else:
+                total = args.steps * args.accumulation
+            loader = cycle(loader)
+            for step in range(total):
+                batch = next(loader)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+        """, """
+        @@ -8,7 +8,9 @@
+                 total = args.steps * args.accumulation
+        -    loader = cycle(loader)
+        +    batches = cycle(loader)
+             for step in range(total):
+        -        batch = next(loader)
+        +        micro_step = step % len(loader)
+        +        last_micro_step = (micro_step + 1) % args.accumulation == 0 or micro_step + 1 == len(loader)
+        +        batch = next(batches)
+                 model(batch).backward()
+        -        if (step + 1) % args.accumulation == 0:
+        +        if last_micro_step:
+                     optimizer.step()
+        """),  # noqa: E501
     ("DF703", "a counter that is one off, over loaders taken at random", """
         def train(args, loaders, model):
             step = 0
