@@ -1517,6 +1517,27 @@ FIX = [
         +    args.max_steps = 3 * (steps_per_epoch)
              model = torch.nn.parallel.DistributedDataParallel(model)
         """),
+    ("DF702", "a run that is resumed by the steps of an epoch, the last one too", """
+        import torch
+        def train(args, data, model, done):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            epochs = done // (len(loader) // args.accumulation)
+            rest = done % max(1, len(loader) // args.accumulation)
+            share = args.total // (len(loader) // args.accumulation)
+            for step, batch in enumerate(loader):
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                    done += 1
+        """, """
+        @@ -3,4 +3,4 @@
+             loader = torch.utils.data.DataLoader(data, batch_size=4)
+        -    epochs = done // (len(loader) // args.accumulation)
+        -    rest = done % max(1, len(loader) // args.accumulation)
+        +    epochs = done // (-(-len(loader) // args.accumulation))
+        +    rest = done % -(-len(loader) // args.accumulation)
+             share = args.total // (len(loader) // args.accumulation)
+        """),
     ("DF702", "a horizon that int() rounds down",
         training(before="args.max_steps = 3 * int(len(loader) / args.accumulation)"), """
         @@ -7,3 +7,4 @@
