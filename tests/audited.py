@@ -437,6 +437,72 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "labels that are taken by the number of the batch",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, DistributedSampler
+
+        def main(model, data, clusters, optimizer, size):
+            torch.distributed.init_process_group("gloo")
+            model = DDP(model)
+            sampler = DistributedSampler(data, shuffle=False)
+            loader = DataLoader(data, sampler=sampler, batch_size=size)
+            for epoch in range(3):
+                for step, batch in enumerate(loader):
+                    start = step * size
+                    labels = clusters[start : start + len(batch)]  # here
+                    torch.nn.functional.cross_entropy(model(batch), labels).backward()
+                    optimizer.step()
+        """,
+        "O4",
+        "violated",
+    ),
+    (
+        "labels that come with the batch",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, DistributedSampler
+
+        def main(model, data, clusters, optimizer, size):
+            torch.distributed.init_process_group("gloo")
+            model = DDP(model)
+            sampler = DistributedSampler(data, shuffle=False)
+            loader = DataLoader(data, sampler=sampler, batch_size=size)
+            for epoch in range(3):
+                for step, batch in enumerate(loader):
+                    start = step * size
+                    labels = batch[start % len(batch) :]
+                    torch.nn.functional.cross_entropy(model(batch), labels).backward()
+                    optimizer.step()
+        """,
+        "O4",
+        "holds",
+    ),
+    (
+        "a rate that the number of the step tells",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, DistributedSampler
+
+        def main(model, data, clusters, optimizer, size):
+            torch.distributed.init_process_group("gloo")
+            model = DDP(model)
+            sampler = DistributedSampler(data, shuffle=False)
+            loader = DataLoader(data, sampler=sampler, batch_size=size)
+            for epoch in range(3):
+                for step, batch in enumerate(loader):
+                    rate = clusters[epoch * len(loader) + step]
+                    labels = batch
+                    torch.nn.functional.cross_entropy(model(batch), labels).backward()
+                    optimizer.step()
+        """,
+        "O4",
+        "holds",
+    ),
+    (
         "a loader that a constant leaves out",
         """
         import torch

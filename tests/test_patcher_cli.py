@@ -145,6 +145,16 @@ def test_a_script_whose_modules_cannot_be_read_is_not_called_right(tmp_path: Pat
     assert run("patch", "--diff", script).stderr == ""
 
 
+def test_a_patch_tells_what_it_has_not_read(script: Path) -> None:
+    told = f"{script}: this rests on what could be read; not read: model.py\n"
+    text = f"from model import Net\n{script.read_text()}"
+    script.write_text(text)
+    model = script.with_name("model.py")
+    for code, is_read in (("class Net: pass\n", True), ("class Net(: pass\n", False)):
+        model.write_text(code + "import torch\n")
+        assert (told in run("patch", "--diff", script).stderr) is not is_read
+
+
 def test_a_refusal_names_what_stands_in_the_way(family: Path) -> None:
     before = family.read_bytes()
     result = run("patch", "--select", "DF101", family)

@@ -1166,6 +1166,36 @@ FIX = [
         +        if last_micro_step:
                      optimizer.step()
         """),  # noqa: E501
+    ("DF703", "a cycle over as many micro-batches as the script has made of its steps", """
+        import torch
+        from itertools import cycle
+        def train(args, data, model):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            if args.epochs:
+                total = int(args.epochs * len(data) / (args.batch // args.accumulation))
+            else:
+                total = args.steps * args.accumulation
+            loader = cycle(loader)
+            for step in range(total):
+                batch = next(loader)
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+        """, """
+        @@ -8,7 +8,9 @@
+                 total = args.steps * args.accumulation
+        -    loader = cycle(loader)
+        +    batches = cycle(loader)
+             for step in range(total):
+        -        batch = next(loader)
+        +        micro_step = step % len(loader)
+        +        last_micro_step = (micro_step + 1) % args.accumulation == 0 or micro_step + 1 == len(loader)
+        +        batch = next(batches)
+                 model(batch).backward()
+        -        if (step + 1) % args.accumulation == 0:
+        +        if last_micro_step:
+                     optimizer.step()
+        """),  # noqa: E501
     ("DF703", "a counter that is one off, over loaders taken at random", """
         def train(args, loaders, model):
             step = 0
@@ -1486,6 +1516,27 @@ FIX = [
         +    steps_per_epoch = -(-len(loader) // args.accumulation)  # optimizer steps
         +    args.max_steps = 3 * (steps_per_epoch)
              model = torch.nn.parallel.DistributedDataParallel(model)
+        """),
+    ("DF702", "a run that is resumed by the steps of an epoch, the last one too", """
+        import torch
+        def train(args, data, model, done):
+            loader = torch.utils.data.DataLoader(data, batch_size=4)
+            epochs = done // (len(loader) // args.accumulation)
+            rest = done % max(1, len(loader) // args.accumulation)
+            share = args.total // (len(loader) // args.accumulation)
+            for step, batch in enumerate(loader):
+                model(batch).backward()
+                if (step + 1) % args.accumulation == 0:
+                    optimizer.step()
+                    done += 1
+        """, """
+        @@ -3,4 +3,4 @@
+             loader = torch.utils.data.DataLoader(data, batch_size=4)
+        -    epochs = done // (len(loader) // args.accumulation)
+        -    rest = done % max(1, len(loader) // args.accumulation)
+        +    epochs = done // (-(-len(loader) // args.accumulation))
+        +    rest = done % -(-len(loader) // args.accumulation)
+             share = args.total // (len(loader) // args.accumulation)
         """),
     ("DF702", "a horizon that int() rounds down",
         training(before="args.max_steps = 3 * int(len(loader) / args.accumulation)"), """

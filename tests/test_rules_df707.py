@@ -46,6 +46,16 @@ FIX = {
         script(PRINT.format("args.every"), "args.every = int(len(loader) * 0.1)"),
         script(PRINT.format("args.every"), "args.every = max(1, int(len(loader) * 0.1))"),
     ),
+    "an interval of optimizer steps, which are rounded up": (
+        script(
+            PRINT.format("args.every"),
+            "steps = -(-len(loader) // args.accumulation)\n    args.every = steps // 10",
+        ),
+        script(
+            PRINT.format("args.every"),
+            "steps = -(-len(loader) // args.accumulation)\n    args.every = max(1, steps // 10)",
+        ),
+    ),
     "a rounded quotient": (
         script(PRINT.format("every"), "every = math.floor(len(loader) / 10)"),
         script(PRINT.format("every"), "every = max(1, math.floor(len(loader) / 10))"),
@@ -73,6 +83,9 @@ NOOP = {
     "of another loader": script(PRINT.format("(len(valid_loader) // 10)")),
     "by one": script(PRINT.format("(len(loader) // 1)")),
     "rounded up": script(PRINT.format("(-(-len(loader) // 10))")),
+    "a name that is rounded up": script(
+        PRINT.format("steps"), "steps = -(-len(loader) // args.accumulation)"
+    ),
     "and one more": script(PRINT.format("(len(loader) // 10 + 1)")),
     "no divisor": script(before="warm_up = len(loader) // 10"),
     "in a comparison": script("if step > len(loader) // 10:\n            break"),

@@ -476,6 +476,8 @@ IN_LINES = "if {test}:\n        bare = {first}\n    else:\n        bare = {secon
         ("cards > 1", "model.module", "copy", False),
         ("others > 1", "model.module", "model", False),
         ("hasattr(model, 'module')", "model.module", "model", False),
+        ("hasattr(encoder, 'module')", "model.module", "model", True),
+        ("hasattr(encoder, 'module')", "model.module", "copy", False),
     ],
 )
 def test_the_test_that_wraps_a_lone_process_is_no_test_of_the_wrapper(

@@ -7,7 +7,7 @@ What              The data of every training loop that several ranks reach is de
 At run time       Undealt, N ranks compute the same gradients N times. Dealt twice, 1/N of the data
                   is seen. Without set_epoch, each epoch has the order of the first. DataLoader
                   raises ValueError for shuffle=True beside a sampler, and for a sampler of
-                  iterable data.
+                  iterable data. What is taken by the number of the batch belongs to other examples.
 How it is judged  For each loop its loader is followed to where it is made, and its sampler to what
                   the ranks, rather than a lone process, get. A sampler that shuffles needs a
                   set_epoch in the loop, around it, or in what these call, with a number that
@@ -19,6 +19,7 @@ Source            torch.utils.data.distributed.DistributedSampler
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.example_counts import holds_batch_size
 from ..analysis.ranks.dealing import is_for_lone_process
 from ..analysis.ranks.manual_sharding import manual_shards
 from ..analysis.ranks.rank_reach import RANKS, Role, value_for_role
@@ -79,6 +80,8 @@ def judge(program: Program, loop: TrainLoop, loader: Loader) -> Iterator[AuditVe
     if leaves and len(dealt) == len(leaves):
         yield from dealt_twice(program, loader)
         yield from epoch_unknown(program, loop, loader, leaves)
+        if not any(shuffles(*leaf) for leaf in leaves):
+            yield from taken_by_number(loop)
     elif is_undealt(program, loop, loader, leaves):
         how = "its sampler is the same on every rank" if leaves else "it has no sampler"
         yield violated(
@@ -234,6 +237,36 @@ def dealt_twice(program: Program, loader: Loader) -> Iterator[AuditVerdict]:
                     loader.call,
                     f"a DistributedSampler deals out what line {shard.lineno} has dealt already",
                 )
+
+
+def taken_by_number(loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """``labels[step * batch_size :]`` of what keeps the order of the data, as the loader did."""
+    module, body, number = loop.module, loop.steps.body, loop.step_name
+    if not number or loop.loader is None or loop.loader.batch_size is None:
+        return
+    places: set[str] = set()  # in the data, by the number of the batch
+
+    def is_place(node: ast.AST) -> bool:
+        return any(
+            isinstance(product.op, ast.Mult)
+            and any(isinstance(side, ast.Name) and side.id == number for side in sides)
+            and any(holds_batch_size(loop, side) for side in sides)
+            for product in everywhere(node, ast.BinOp)
+            for sides in [(product.left, product.right)]
+        ) or any(name.id in places for name in everywhere(node, ast.Name))
+
+    for stmt in within(body, ast.Assign):
+        target = stmt.targets[0]
+        if isinstance(target, ast.Name) and isinstance(stmt.value, ast.BinOp):
+            places |= {target.id} if is_place(stmt.value) else set()
+    own = {name.id for name in everywhere(loop.steps, ast.Name) if isinstance(name.ctx, ast.Store)}
+    for part in within(body, ast.Subscript):
+        if is_place(part.slice) and not own & {
+            each.id for each in everywhere(part.value, ast.Name)
+        }:
+            because = f"{module.text(part.value)} is taken by the number of the batch"
+            yield violated(module, part, f"{because}, and a rank's batches are others")
+            return
 
 
 def epoch_unknown(

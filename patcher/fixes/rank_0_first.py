@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.effects.early_reads import EXISTS
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.names import answered_once
 from ..analysis.ranks.before_group import runs_before_group
@@ -23,7 +24,6 @@ FETCHES = {
 }
 SHELLS = ("system", "run", "call", "check_call", "check_output", "Popen")
 TOOLS = ("wget", "curl", "unzip", "tar ", "gdown", "git clone")
-EXISTS = ("exists", "isfile", "isdir", "is_file", "is_dir", "lexists")
 MAX_DEPTH = 4
 PER_EXAMPLE = ("__getitem__", "forward", "__iter__", "__next__")
 

@@ -172,9 +172,10 @@ def summary(
         names = f" ({' '.join(codes)})" if codes else ""
         yield f"{one.path}: {verb} {gone.total()} findings{names}"
     for one in patches:
-        if one.original.unread and not (one.changes or one.findings_after):
+        if one.original.unread and (one.changes or not one.findings_after):
             names = ", ".join(dict.fromkeys(name for _, _, name in one.original.unread))
-            yield f"{one.path}: nothing found in what could be read; not read: {names}"
+            result = "this rests on" if one.changes else "nothing found in"
+            yield f"{one.path}: {result} what could be read; not read: {names}"
         for finding in one.findings_after:
             item = diagnose(finding if options.writes else finding_on_disk(one.original, finding))
             if one.changes or not item.is_note or finding.code == ONE_PROCESS_ONLY:

@@ -286,7 +286,7 @@ def names_in_part(part: ast.expr | list[ast.stmt], names: set[str]) -> bool:
 def tests_of_the_wrapper(module: Module) -> Iterator[Finding]:
     """``model.module if cards > 1 else model``, where that test wraps a lone process's model.
 
-    A rank's model is wrapped whatever the test says.
+    A rank's model is wrapped whatever the test says, also one that asks another model.
     """
     of_ranks = {module.statement(call) for call in module.calls_to("DistributedDataParallel")}
     wrapped = {name for _, name, stmt in wrapper_names(module) if stmt in of_ranks}
@@ -304,10 +304,19 @@ def tests_of_the_wrapper(module: Module) -> Iterator[Finding]:
         first, second = whole_text(module, choice.body), whole_text(module, choice.orelse)
         for name in sorted(wrapped):
             is_unwrapped = first != second and first.replace(f"{name}.module", name) == second
-            if is_unwrapped and (name, module.text(choice.test)) in gates:
-                because = f"{name}.module is used only where {module.text(choice.test)}"
+            test = module.text(choice.test)
+            if is_unwrapped and ((name, test) in gates or asks_of_bare(choice.test, wrapped)):
+                because = f"{name}.module is used only where {test}"
                 edit = Rewrite(choice.test, f"hasattr({name}, 'module')")
                 yield Finding(module, choice.test, because, (edit,))
+
+
+def asks_of_bare(test: ast.expr, wrapped: set[str]) -> bool:
+    """``hasattr(encoder, "module")``, of another name than those of wrapped models."""
+    match test:
+        case ast.Call(func=ast.Name("hasattr"), args=[ast.Name(name), ast.Constant("module")]):
+            return name not in wrapped
+    return False
 
 
 def whole_text(module: Module, part: ast.expr | list[ast.stmt]) -> str:

@@ -17,7 +17,13 @@ Source       torch.load
 import ast
 from collections.abc import Iterator
 
-from ..analysis.effects.early_reads import LOOKING, early_reads, never_both
+from ..analysis.effects.early_reads import (
+    EXISTS,
+    LOOKING,
+    early_reads,
+    never_both,
+    where_it_is_found,
+)
 from ..analysis.effects.file_effects import folder_of
 from ..analysis.effects.met_between import waits_between
 from ..analysis.effects.written_paths import clock_in, is_memory, names_rank
@@ -36,7 +42,6 @@ from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
-from ..fixes.rank_0_first import EXISTS
 from ..fixes.written_by_one import depends_on_files, runs_for_some_alone
 from ..source.branches import exclusive, heads
 from ..source.module import Module
@@ -162,6 +167,9 @@ def too_early(program: Program, module: Module, call: ast.Call, saved: ast.Call)
     edits: tuple[Edit, ...] = (Insert(place, WAIT),)
     if runs_for_some_alone(program, module, place):
         because += "; a barrier cannot stand there, where a call for some ranks leads too"
+        edits = ()
+    elif where_it_is_found(module, saved, call):
+        because += "; a barrier cannot stand there, where ranks come that find it, and no others"
         edits = ()
     severity = Severity.DEGRADED if is_doubtful(program, module, call) else Severity.ERROR
     return Finding(module, call, because, edits, severity=severity)

@@ -70,6 +70,7 @@ def findings(program: Program) -> Iterator[Finding]:
             continue
         quantities = step_quantities(loop)
         yield from steps_rounded_down(program, loop, computed_from(loop, quantities) - quantities)
+        yield from resumed_by_floor(program, loop)
         for scope in method_bodies(loop):
             yield from micro_batch_counts(program, loop, scope, quantities)
 
@@ -170,17 +171,42 @@ def steps_rounded_down(program: Program, loop: TrainLoop, parts: set[str]) -> It
     """
     module = loop.module
     for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
-        value = stmt.value
-        if (
-            isinstance(value, ast.BinOp)
-            and isinstance(value.op, ast.FloorDiv)
-            and any(module.text(target) in parts for target in stmt.targets)
-            and is_loader_length(program, loop, value.left)
-            and is_accumulation(loop, value.right)
-        ):
+        rounded_up = steps_rounded_up(program, loop, stmt.value)
+        if rounded_up and any(module.text(target) in parts for target in stmt.targets):
             because = f"{module.text(stmt.targets[0])} leaves out the last step of an epoch"
-            rounded_up = f"-(-{module.text(value.left)} // {module.operand(value.right)})"
-            yield Finding(module, stmt, because, (Rewrite(value, rounded_up),))
+            yield Finding(module, stmt, because, (Rewrite(stmt.value, rounded_up),))
+
+
+def resumed_by_floor(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """``global_step // (len(loader) // accumulation)``, the epochs before a run is resumed."""
+    module = loop.module
+    for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
+        for node in everywhere(stmt.value, ast.BinOp):
+            done, steps = node.left, node.right
+            if isinstance(steps, ast.Call) and module.last_name(steps.func) == "max":
+                steps = steps.args[-1]
+            rounded_up = steps_rounded_up(program, loop, steps)
+            if (
+                rounded_up
+                and isinstance(node.op, ast.FloorDiv | ast.Mod)
+                and isinstance(done, ast.Name)
+                and done.id in loop.counters
+            ):
+                because = f"{done.id} counts the last step of an epoch, which that leaves out"
+                yield Finding(module, stmt, because, (Rewrite(node.right, rounded_up),))
+
+
+def steps_rounded_up(program: Program, loop: TrainLoop, steps: ast.expr) -> str:
+    """``len(loader) // accumulation``, with the last, short step of an epoch; else empty."""
+    if (
+        isinstance(steps, ast.BinOp)
+        and isinstance(steps.op, ast.FloorDiv)
+        and is_loader_length(program, loop, steps.left)
+        and is_accumulation(loop, steps.right)
+    ):
+        module = loop.module
+        return f"-(-{module.text(steps.left)} // {module.operand(steps.right)})"
+    return ""
 
 
 def name_of_steps(module: Module, scope: list[ast.stmt]) -> str:

@@ -30,9 +30,11 @@ from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import BATCH_SAMPLER
 from ..fixes.step_gates import gates_of_each_batch
+from ..source.branches import is_in
 from ..source.module import Module
 from ..source.tree import (
     Function,
+    below,
     bound_names,
     everywhere,
     is_inside,
@@ -485,18 +487,46 @@ def step_on_last_of_cycle(loop: TrainLoop, compare: ast.Compare) -> tuple[Edit, 
             return ()
         edits += [Rewrite(use, "batches") for use in (stmt.targets[0], *uses)]
     per_step = accumulation_text(loop)
-    total = f"{TOTAL}({module.text(limit)}, {inner.id}, {per_step})"
+    if not counts_micro_batches(loop, limit):
+        total = f"{TOTAL}({module.text(limit)}, {inner.id}, {per_step})"
+        edits += [Rewrite(limit, total), Define(TOTAL)]
     lines = (
         f"{NUMBER} = {loop.step_name} % len({inner.id})\n"
         f"{LAST} = ({NUMBER} + 1) % {per_step} == 0 or {NUMBER} + 1 == len({inner.id})"
     )
     return (
         *edits,
-        Rewrite(limit, total),
-        Define(TOTAL),
         ask_for_last(compare),
         Insert(loop.steps, lines, "first"),
     )
+
+
+def counts_micro_batches(loop: TrainLoop, limit: ast.expr) -> bool:
+    """Whether the script makes a number of steps one of micro-batches itself.
+
+    ``steps * accumulation``, or ``examples / (batch_size // accumulation)``.
+    """
+    module = loop.module
+    divides = (ast.FloorDiv, ast.Div)
+    for value in module.alternatives(limit, limit) or [limit]:
+        for part in below(value):
+            up = module.parents[part]
+            if not (
+                isinstance(part, ast.expr)
+                and isinstance(up, ast.BinOp)
+                and module.text(part) == accumulation_text(loop)
+            ):
+                continue
+            if isinstance(up.op, ast.Mult):
+                return True
+            if isinstance(up.op, divides) and any(
+                isinstance(outer, ast.BinOp)
+                and isinstance(outer.op, divides)
+                and is_in(up, outer.right)
+                for outer in module.ancestors(up)
+            ):
+                return True
+    return False
 
 
 def is_next_argument(module: Module, use: ast.Name) -> bool:

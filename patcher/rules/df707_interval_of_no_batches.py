@@ -25,21 +25,39 @@ CODE, SEVERITY, SAFETY = "DF707", Severity.NOTE, Safety.SAFE
 
 DIVIDES = (ast.FloorDiv, ast.Div, ast.Mod)
 ROUNDS = ("int", "floor", "round")
+Use = tuple[Module, ast.expr]
 
 
 def findings(program: Program) -> Iterator[Finding]:
     dealt = [each for each in program.training_loaders if each.distributed_samplers]
     for module in program.modules if dealt else ():
         for call in module.calls_to("len"):
-            part = part_of_length(module, call)
-            if part is None or not counts_batches(program, module, call, part, dealt):
-                continue
-            use = division_by(program, module, part)
-            if use is not None:
-                because = f"line {use[1].lineno} divides by it"
-                if use[0] is not module:
-                    because = f"line {use[1].lineno} of {use[0].source.file} divides by it"
-                yield Finding(module, part, because, (at_least_one(module, part),))
+            for where, count in (module, call), *steps_of_epoch(program, module, call):
+                part = part_of_length(where, count) if len(call.args) == 1 else None
+                if part is None or not counts_batches(program, module, call, part, dealt):
+                    continue
+                use = division_by(program, where, part)
+                if use is not None:
+                    because = f"line {use[1].lineno} divides by it"
+                    if use[0] is not where:
+                        because = f"line {use[1].lineno} of {use[0].source.file} divides by it"
+                    yield Finding(where, part, because, (at_least_one(where, part),))
+
+
+def steps_of_epoch(program: Program, module: Module, call: ast.Call) -> list[Use]:
+    """Where ``steps`` of ``steps = -(-len(loader) // accumulation)`` are read."""
+    minus = module.parents[call]
+    quotient = module.parents[minus]
+    if not isinstance(quotient, ast.BinOp) or not isinstance(quotient.op, ast.FloorDiv):
+        return []
+    rounded_up = module.parents[quotient]
+    if quotient.left is not minus or not all(
+        isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.USub)
+        for each in (minus, rounded_up)
+    ):
+        return []
+    bound = module.parents[rounded_up]
+    return reads_of(program, module, bound) if isinstance(bound, ast.Assign) else []
 
 
 def at_least_one(module: Module, part: ast.expr) -> Rewrite:
@@ -56,11 +74,8 @@ def at_least_one(module: Module, part: ast.expr) -> Rewrite:
     return Rewrite(part, f"max(1, {module.text(part)})")
 
 
-def part_of_length(module: Module, call: ast.Call) -> ast.expr | None:
+def part_of_length(module: Module, node: ast.expr) -> ast.expr | None:
     """``len(loader) // n`` around ``len(loader)``, or ``int(len(loader) * share)``."""
-    if len(call.args) != 1:
-        return None
-    node: ast.expr = call
     is_rounded = False
     while True:
         up = module.parents[node]
@@ -113,46 +128,38 @@ def counts_batches(
     )
 
 
-def division_by(
-    program: Program, module: Module, part: ast.expr
-) -> tuple[Module, ast.BinOp] | None:
+def division_by(program: Program, module: Module, part: ast.expr) -> Use | None:
     """Where a value, or what it is assigned to, is divided by; None where nothing shows it."""
     up = module.parents[part]
     if is_divisor(up, part):
-        assert isinstance(up, ast.BinOp)
-        return module, up
-    if not isinstance(up, ast.Assign) or len(up.targets) != 1:
-        return None
-    target = up.targets[0]
-    uses: list[tuple[Module, ast.expr]] = []
-    if isinstance(target, ast.Name):
-        function = module.function(up)
+        return module, part
+    uses = reads_of(program, module, up) if isinstance(up, ast.Assign) else []
+    if any(is_asked(where, use) for where, use in uses):
+        return None  # the script knows that it may be 0
+    return next((use for use in uses if is_divisor(use[0].parents[use[1]], use[1])), None)
+
+
+def reads_of(program: Program, module: Module, bound: ast.Assign) -> list[Use]:
+    """Where the name or the attribute that an assignment binds stands, itself included."""
+    target = bound.targets[0]
+    if len(bound.targets) == 1 and isinstance(target, ast.Name):
+        function = module.function(bound)
         names = [node for node in module.occurrences(target.id) if isinstance(node, ast.Name)]
-        uses += [
+        return [
             (module, name)
             for name in names
             if module.function(name) is function
             or (function is None and (module.function(name), name.id) not in module.stores)
         ]
-    elif isinstance(target, ast.Attribute):
+    if len(bound.targets) == 1 and isinstance(target, ast.Attribute):
         text = module.text(target)
-        uses += [
+        return [
             (where, node)
             for where in program.modules
             for node in where.attributes(target.attr)
             if where.text(node) == text
         ]
-    if any(is_asked(where, use) for where, use in uses):
-        return None  # the script knows that it may be 0
-    return next(
-        (
-            (where, division)
-            for where, use in uses
-            for division in [where.parents[use]]
-            if isinstance(division, ast.BinOp) and is_divisor(division, use)
-        ),
-        None,
-    )
+    return []
 
 
 def is_divisor(up: ast.AST, node: ast.expr) -> bool:

@@ -33,6 +33,8 @@ from .path_text import bound_at_top, options_in, parts_left, text_of_path, texts
 OWN_FILES = ("SummaryWriter",)
 # These look at whatever is in a folder, rather than at one file.
 LOOKING = ("listdir", "scandir", "glob")
+# These ask whether there is one.
+EXISTS = ("exists", "isfile", "isdir", "is_file", "is_dir", "lexists")
 # What from_pretrained(folder) reads in a folder, by its name or by transformers' names for it.
 MODEL_FILES = (
     *("pytorch_model.bin", "model.safetensors", "config.json"),
@@ -147,10 +149,30 @@ def writes_and_reads(program: Program, module: Module, body: list[ast.stmt]) -> 
 
 
 def never_both(module: Module, first: ast.Call, second: ast.Call) -> bool:
-    """Whether one call of the function makes only one of two calls: no loop comes back to them."""
+    """Whether one call of the function makes only one of two calls: no loop comes back to them.
+
+    Also where a loop does, if a rank comes to the second once it has found what appears whole.
+    """
     loops = (ast.For, ast.While, ast.AsyncFor)
+    if where_it_is_found(module, first, second) and module.last_name(first.func) in HELPERS:
+        return True
     return exclusive(first, second) and not any(
         isinstance(up, loops) and is_inside(second, up) for up in module.ancestors(first)
+    )
+
+
+def where_it_is_found(module: Module, first: ast.Call, second: ast.Call) -> bool:
+    """Whether a test for a file leads to one of two calls, and else to the other.
+
+    A barrier before the second would wait for ranks that have not found the file.
+    """
+    around = [up for up in module.ancestors(first) if is_inside(second, up)]
+    return (
+        exclusive(first, second)
+        and isinstance(around[0], ast.If | ast.IfExp)
+        and any(
+            module.last_name(call.func) in EXISTS for call in everywhere(around[0].test, ast.Call)
+        )
     )
 
 
