@@ -448,13 +448,17 @@ def test_where_ranks_cannot_share_it_the_rest_is_repaired_and_the_reason_told(
     only = "class Stream(torch.utils.data.IterableDataset):\n    pass\n"
     path.write_text(
         script(
-            only, data="DataLoader(Stream())", step="optimizer.step()\n    torch.save(model, 'x')"
+            only,
+            setup="scaler = torch.cuda.amp.GradScaler()",
+            data="DataLoader(Stream())",
+            step="optimizer.step()\n    torch.save(model, 'x')",
         )
     )
     result = patch(path)
     (change,) = result.changes
     assert result.refusal == ""
-    assert "save_on_main(model, 'x')" in change.text
+    assert "scaler = torch.amp.GradScaler('cuda')" in change.text
+    assert "torch.save(model, 'x')" in change.text, "nothing tells rank 0 apart"
     assert "init_process_group" not in change.text
     (told,) = [each for each in result.findings_after if each.code == "DF204"]
     assert "not shared among ranks, as errors would be left: DF401" in told.because
