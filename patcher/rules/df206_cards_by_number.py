@@ -224,7 +224,7 @@ def moves(module: Module) -> Iterator[tuple[ast.expr, str]]:
 
 
 def is_number_of_card(call: ast.Call, node: ast.expr) -> bool:
-    """``int(ids[0])``, and in ``x.cuda(ids[0])`` also ``ids[0]``: cuda() takes nothing but a card."""
+    """``int(ids[0])``, and in ``x.cuda(ids[0])`` also ``ids[0]``: cuda() takes only a card."""
     if isinstance(node, ast.Call):
         return isinstance(node.func, ast.Name) and node.func.id == "int"
     is_cuda = isinstance(call.func, ast.Attribute) and call.func.attr == "cuda"
