@@ -421,6 +421,11 @@ UNPROVEN = {
         + "    report(make(args, data))\n",
         "makes the loader of an evaluation, too",
     ),
+    "one of a dictionary's loaders": (
+        "loaders = {x: DataLoader(sets[x], batch_size=8) for x in ('train', 'val')}"
+        + LOOP.replace("loader", "loaders['train']"),
+        "makes the loader of an evaluation, too",
+    ),
     "a batch that is divided": (
         "args.batch = args.batch // torch.distributed.get_world_size()" + LOOP,
         "line 3: it divides by the number of ranks",

@@ -117,6 +117,7 @@ def test_a_share_is_not_shuffled_by_options_of_the_loader() -> None:
     assert found("DF505", new) == []
     dealt = "{**options, 'shuffle': False, 'sampler': shard_of_batches(data, 8)}"
     assert f"batch_size=8, **options if not torch.distributed.is_initialized() else {dealt})" in new
+    assert found("DF505", new) == []
     for text in (evaluated("{'a': 1}"), evaluated("read()", ", shuffle=False")):
         assert ", **options, sampler=None if" in fixed("DF505", text)
     mixed = evaluated("{'sampler': read()}")

@@ -330,6 +330,9 @@ NOOP = [
             clip="scheduler.step()")),
     ("DF702", "divided by the accumulation",
         training(before="args.max_steps = -(-len(loader) // args.accumulation)")),
+    ("DF702", "at least one step in an epoch, rounded up",
+        training(before="updates = max(1, -(-len(loader) // args.accumulation))\n"
+                 "    args.max_steps = 3 * updates")),
     ("DF702", "divided by the accumulation in another line",
         training(before="args.max_steps = min(len(loader) // 2, 1000)\n"
                  "    args.max_steps = args.max_steps // args.accumulation")),
@@ -1537,6 +1540,24 @@ FIX = [
         +    epochs = done // (-(-len(loader) // args.accumulation))
         +    rest = done % -(-len(loader) // args.accumulation)
              share = args.total // (len(loader) // args.accumulation)
+        """),
+    ("DF702", "the steps of an epoch under the name that an edit gives them",
+        training(before="steps_per_epoch = len(loader) // args.accumulation\n"
+                 "    scheduler = OneCycleLR(optimizer, 1, steps_per_epoch=steps_per_epoch)"), """
+        @@ -7,3 +7,3 @@
+             loader = DataLoader(data, sampler=sampler, batch_size=4)
+        -    steps_per_epoch = len(loader) // args.accumulation
+        +    steps_per_epoch = -(-len(loader) // args.accumulation)
+             scheduler = OneCycleLR(optimizer, 1, steps_per_epoch=steps_per_epoch)
+        """),
+    ("DF702", "at least one step in an epoch, rounded down",
+        training(before="updates = max(1, len(loader) // args.accumulation)\n"
+                 "    args.max_steps = 3 * updates"), """
+        @@ -7,3 +7,3 @@
+             loader = DataLoader(data, sampler=sampler, batch_size=4)
+        -    updates = max(1, len(loader) // args.accumulation)
+        +    updates = max(1, -(-len(loader) // args.accumulation))
+             args.max_steps = 3 * updates
         """),
     ("DF702", "a horizon that int() rounds down",
         training(before="args.max_steps = 3 * int(len(loader) / args.accumulation)"), """

@@ -31,7 +31,8 @@ train(0)
 
 
 def script(mean: str, sampler: str = "DistributedSampler(dataset)") -> str:
-    return SCRIPT.format(mean=mean, sampler=sampler)
+    text = SCRIPT.format(mean=mean, sampler=sampler)
+    return text.replace("dataset,", "examples,") if "examples" in mean else text
 
 
 @pytest.mark.parametrize(
@@ -42,6 +43,7 @@ def script(mean: str, sampler: str = "DistributedSampler(dataset)") -> str:
         "print(total / sizes['train'])",
         "total /= len(dataset)",
         "accuracy = 100. * hits.double() / number",
+        "print((total / len(examples)) ** 0.5)",
     ],
 )
 def test_a_part_over_all_is_noted(mean: str) -> None:
@@ -58,6 +60,7 @@ def test_a_part_over_all_is_noted(mean: str) -> None:
         script("print(number / total)"),
         script("torch.distributed.all_reduce(hits); print(hits / number)"),
         script("print(total / len(loader.dataset))", "None"),
+        script("pass").replace("seen += len(x)", "print(hits / len(dataset))"),
     ],
 )
 def test_what_is_divided_by_a_ranks_own_number_is_not(text: str) -> None:

@@ -124,11 +124,16 @@ NOOP = [
     ("a sum, by its old name", inline(PICKED, made="torch.nn.NLLLoss(size_average=False)")),
     ("another loss", inline(PICKED, made="torch.nn.MSELoss()")),
     ("no ranks", inline(PICKED).replace("nn.parallel.DistributedDataParallel", "compile")),
-    ("batches that ranks share", inline(PICKED) + "class SharedBatchSampler: pass\n"),
     ("an evaluation", forward("loss = logits.mean()")
         .replace("total += model(batch).item()", PICKED)
         .replace("    total = 0", "    loss_fct = torch.nn.CrossEntropyLoss()\n    total = 0")),
 ]  # fmt: skip
+
+
+def test_a_mean_of_batches_that_ranks_share_is_noted() -> None:
+    (finding,) = found("DF310", inline(PICKED) + "class SharedBatchSampler: pass\n")
+    assert finding.because.endswith("tokens; --exact weighs ranks by their examples")
+    assert not finding.edits
 
 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in NOOP])

@@ -402,8 +402,23 @@ def test_ranks_that_nothing_wraps_share_the_training(forge: Forge, tmp_path: Pat
         '{"train": DataLoader(data, batch_size=size), "val": DataLoader(sets["val"])}',
         '{}\nloaders["train"] = DataLoader(data, size)\nloaders["val"] = DataLoader(sets["val"])',
         "{x: DataLoader(sets[x], size, shuffle=(x != 'val')) for x in sets}",
+        "{x: DataLoader(each, size, shuffle=(x != 'val')) for x, each in sets.items()}",
+        '{}\nfor x in ["train", "val"]:\n    loaders[x] = DataLoader(sets[x], size)',
+        '{}\nfor key in ["train", "val"]:\n    if key == "train": made = DataLoader(data, size)'
+        "\n    else:\n        made = DataLoader(sets[key])\n    loaders[key] = made",
+        "0\ndef make():\n    made = dict(train=DataLoader(data, size), val=DataLoader(sets['val']))"
+        "\n    return made\nloaders = make()",
     ],
-    ids=["made alike", "listed", "put in", "of a dictionary"],
+    ids=[
+        "made alike",
+        "listed",
+        "put in",
+        "of a dictionary",
+        "of its items",
+        "put in by a loop",
+        "put in by a test",
+        "returned",
+    ],
 )
 def test_the_loader_of_the_phase_that_trains_is_dealt(loaders: str, tmp_path: Path) -> None:
     made = 'loaders = {x: DataLoader(sets[x], batch_size=size) for x in ["train", "val"]}'
@@ -419,4 +434,21 @@ def test_the_loader_of_the_phase_that_trains_is_dealt(loaders: str, tmp_path: Pa
     # What does not shuffle needs no epoch.
     assert ("loaders['train'].sampler.set_epoch(epoch)" in change.text) is ("shuffle" in loaders)
     (line,) = [line for line in change.text.splitlines() if "else DistributedSampler(" in line]
-    assert ("x != 'train'" in line) is ("for x in" in loaders)
+    assert ("x != 'train'" in line) is ("for x" in loaders)
+
+
+@pytest.mark.parametrize("test", ["key == 'train' or key == 'val'", "not key == 'train'"])
+def test_a_loader_that_a_test_may_make_for_another_phase_is_not_dealt(
+    test: str, tmp_path: Path
+) -> None:
+    made = 'loaders = {x: DataLoader(sets[x], batch_size=size) for x in ["train", "val"]}'
+    put = f"""loaders = {{}}
+for key in ["train", "val"]:
+    made = DataLoader(sets[key], 4)
+    if {test}:
+        made = DataLoader(data, size)
+    loaders[key] = made"""
+    script = tmp_path / "train.py"
+    script.write_text(HEAD + PHASES.replace(made, put))
+    result = patch(script)
+    assert not result.changes or "DistributedSampler(" not in result.changes[0].text

@@ -176,9 +176,11 @@ def evaluation_loaders(program: Program, loader: Loader) -> list[Loader]:
 def non_training_test(program: Program, loader: Loader) -> str:
     """A test that holds where a function creates a loader that is not trained on, or ``""``.
 
-    It is made of a parameter for which all callers pass a literal, if exactly the loaders that are
-    trained on get one of its values.
+    It is the key of a comprehension of loaders. Or it is made of a parameter for which all callers
+    pass a literal, if exactly the loaders that are trained on get one of its values.
     """
+    if loader.only_for:
+        return loader.only_for.replace("==", "!=")
     module, function = loader.module, loader.module.function(loader.call)
     loops = [loop.loader for loop in program.train_loops if loop.loader is not None]
     asked = [each.factory_call for each in loops if each.call is loader.call]

@@ -20,7 +20,7 @@ Fix          Weigh each rank's mean by its share of all ranks' tokens, in traini
              A Dice loss takes the ratio of sums over all ranks: all_reduce each, with its gradient.
 Fix safety   Safe: a lone process computes what it did before, and all ranks run the line equally
              often, as DistributedDataParallel requires. Only reported where an evaluation does not
-             call model.eval(). Left alone under --exact, which weights ranks by their examples.
+             call model.eval(). Only noted under --exact, which weights ranks by their examples.
 Source       torch.nn.CrossEntropyLoss (reduction), torch.nn.parallel.DistributedDataParallel
              (gradients are averaged)
 """
@@ -62,12 +62,23 @@ WEIGHT_HELPER = "weighed_by_tokens"
 def findings(program: Program) -> Iterator[Finding]:
     if not trains_on_several_devices(program):
         return
-    if any(
+    is_exact = any(
         node.name == BATCH_SAMPLER
         for module in program.modules
         for node in module.nodes(ast.ClassDef)
-    ):
-        return  # patched with --exact
+    )
+    for each in means_of_a_rank(program):
+        yield noted(each) if is_exact else each
+
+
+def noted(finding: Finding) -> Finding:
+    """A finding of a script patched with --exact, which weighs each loss already."""
+    because = f"{finding.because}; --exact weighs ranks by their examples"
+    return Finding(finding.module, finding.at, because, (), Safety.REPORT, Severity.NOTE)
+
+
+def means_of_a_rank(program: Program) -> Iterator[Finding]:
+    """Losses of a training step that are means over what a rank's own batch leaves in."""
     yield from losses_of_the_library(program)
     yield from losses_that_weigh_classes(program)
     yield from losses_that_are_only_noted(program)

@@ -22,7 +22,7 @@ from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
 from ..fixes.process_group import evaluation_share, lone_process_test
-from ..source.tree import argument, keyword, last_argument
+from ..source.tree import argument, everywhere, keyword, last_argument
 
 CODE, SEVERITY, SAFETY = "DF505", Severity.NOTE, Safety.SAFE
 
@@ -54,7 +54,11 @@ def is_sequential(loader: Loader) -> bool:
     shuffle = argument(loader.call, 2, "shuffle")
     if shuffle is not None and not (isinstance(shuffle, ast.Constant) and not shuffle.value):
         return False
-    return loader.batch_sampler is None and keyword(loader.call, "sampler") is None
+    if loader.batch_sampler is not None or keyword(loader.call, "sampler") is not None:
+        return False
+    options = [each for part in options_of(loader.call) for each in everywhere(part, ast.Dict)]
+    keys = {key.value for each in options for key in each.keys if isinstance(key, ast.Constant)}
+    return not keys & {"batch_sampler", "sampler"}
 
 
 def evaluate_share(program: Program, evaluation: Evaluation) -> tuple[Edit, ...]:

@@ -16,6 +16,7 @@ import re
 from collections.abc import Iterator
 
 from ..analysis.batches.batch_counts import added
+from ..analysis.batches.example_counts import is_dataset_length
 from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
@@ -47,7 +48,7 @@ def parts_of_all(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.expr |
     module, sums = loop.module, {name for name, _ in added(loop.steps.body)}
     seen: set[str] = set()
     for use in names_within(loop.scope, sums):
-        if position(use) < (loop.steps.end_lineno or 0, 0) or use.id in seen:
+        if position(use) < end_position(loop.steps) or use.id in seen:
             continue
         up = module.parents[use]
         while isinstance(up, ast.Call | ast.Attribute) or is_product(up):  # 100 * hits.double()
@@ -55,9 +56,22 @@ def parts_of_all(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.expr |
         if not isinstance(up, ast.BinOp | ast.AugAssign) or not isinstance(up.op, ast.Div):
             continue
         divisor = up.right if isinstance(up, ast.BinOp) else up.value
-        if use not in everywhere(divisor, ast.Name) and counts_examples(program, module, divisor):
+        counts_all = counts_examples(program, module, divisor) or is_length_of_data(loop, divisor)
+        if counts_all and use not in everywhere(divisor, ast.Name):
             seen.add(use.id)
             yield up, use.id
+
+
+def end_position(node: ast.stmt) -> tuple[int, int]:
+    return node.end_lineno or 0, node.end_col_offset or 0
+
+
+def is_length_of_data(loop: TrainLoop, node: ast.expr) -> bool:
+    """Whether a number is the length of what the loop's loader was given, whatever its name."""
+    loader = loop.loader
+    if loader is None or loader.dataset is None or loader.module is not loop.module:
+        return False
+    return is_dataset_length(loop, node)
 
 
 def is_product(node: ast.AST) -> bool:

@@ -112,17 +112,19 @@ def micro_batch_counts(
             because += f": move the line that binds {accumulation_text(loop)} above this one"
             yield Finding(module, stmt, because)
             continue
+        steps = (
+            f"{terms.length} // {terms.accumulation}"
+            if loop.drops_rest
+            else f"-(-{terms.length} // {terms.accumulation})"
+        )
+        is_definition = any(module.text(target) == name for target in stmt.targets)
+        word = steps if is_definition else name
         edits: list[Edit] = [
-            Rewrite(node, re.sub(rf"\b{STEPS}\b", name, text)) for node, text in terms.rewrites
+            Rewrite(node, re.sub(rf"\b{STEPS}\b", word, text)) for node, text in terms.rewrites
         ]
         if not defines_steps and not any(is_behind(module, stmt, place) for place in defined):
-            steps = f"{name} = " + (
-                f"{terms.length} // {terms.accumulation}"
-                if loop.drops_rest
-                else f"-(-{terms.length} // {terms.accumulation})"
-            )
             defined.append(insertion_point(loop, stmt))
-            edits.append(Insert(defined[-1], f"{steps}  # optimizer steps"))
+            edits.append(Insert(defined[-1], f"{name} = {steps}  # optimizer steps"))
         yield Finding(module, stmt, because, tuple(edits))
 
 
@@ -171,10 +173,11 @@ def steps_rounded_down(program: Program, loop: TrainLoop, parts: set[str]) -> It
     """
     module = loop.module
     for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
-        rounded_up = steps_rounded_up(program, loop, stmt.value)
+        value = at_least_one(module, stmt.value)
+        rounded_up = steps_rounded_up(program, loop, value)
         if rounded_up and any(module.text(target) in parts for target in stmt.targets):
             because = f"{module.text(stmt.targets[0])} leaves out the last step of an epoch"
-            yield Finding(module, stmt, because, (Rewrite(stmt.value, rounded_up),))
+            yield Finding(module, stmt, because, (Rewrite(value, rounded_up),))
 
 
 def resumed_by_floor(program: Program, loop: TrainLoop) -> Iterator[Finding]:
@@ -182,9 +185,7 @@ def resumed_by_floor(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     module = loop.module
     for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
         for node in everywhere(stmt.value, ast.BinOp):
-            done, steps = node.left, node.right
-            if isinstance(steps, ast.Call) and module.last_name(steps.func) == "max":
-                steps = steps.args[-1]
+            done, steps = node.left, at_least_one(module, node.right)
             rounded_up = steps_rounded_up(program, loop, steps)
             if (
                 rounded_up
@@ -207,6 +208,14 @@ def steps_rounded_up(program: Program, loop: TrainLoop, steps: ast.expr) -> str:
         module = loop.module
         return f"-(-{module.text(steps.left)} // {module.operand(steps.right)})"
     return ""
+
+
+def at_least_one(module: Module, node: ast.expr) -> ast.expr:
+    """The number in ``max(number, 1)``; any other expression itself."""
+    if not isinstance(node, ast.Call) or module.dotted(node.func) != "max" or node.keywords:
+        return node
+    others = [each for each in node.args if not isinstance(each, ast.Constant)]
+    return others[0] if len(node.args) == 2 and len(others) == 1 else node
 
 
 def name_of_steps(module: Module, scope: list[ast.stmt]) -> str:

@@ -23,6 +23,7 @@ from .call_graph import CallGraph
 from .literal_arguments import STEPS
 
 DICTIONARIES = ("dict", "collections.OrderedDict")
+MAX_DEPTH = 3  # names that stand for one another
 
 
 def key_that_trains(module: Module, node: ast.Subscript) -> str:
@@ -110,7 +111,7 @@ def values_of(
     graph: CallGraph, module: Module, node: ast.expr, depth: int = 0
 ) -> Iterator[tuple[Module, ast.expr]]:
     """What an expression may stand for, through names, parameters and attributes of the class."""
-    if depth > 3:
+    if depth > MAX_DEPTH:
         return
     if isinstance(node, ast.Attribute):
         owner = module.enclosing_class(node)
@@ -155,29 +156,42 @@ def item_of(module: Module, value: ast.expr, key: str) -> tuple[ast.expr | None,
                 return item, ""
         assigned = module.statement(value)
         target = assigned.targets[0] if isinstance(assigned, ast.Assign) else None
-        return None if target is None else item_put(module, target, key), ""
-    if not isinstance(value, ast.DictComp) or len(value.generators) != 1:
+        return (None, "") if target is None else item_put(module, target, key)
+    if not isinstance(value, ast.DictComp) or not (keys := keys_of(module, value)):
         return None, ""
-    (part,) = value.generators
-    if not (
-        isinstance(part.target, ast.Name)
-        and isinstance(value.key, ast.Name)
-        and value.key.id == part.target.id
-        and not part.ifs
-    ):
+    if key not in keys:
         return None, ""
-    source = part.iter
+    assert isinstance(value.key, ast.Name)
+    return value.value, f"{value.key.id} == {key!r}" if len(keys) > 1 else ""
+
+
+def keys_of(module: Module, source: ast.expr, depth: int = 0) -> list[object]:
+    """The constants that a loop over keys goes through; those of a comprehension are its keys.
+
+    ``for x in ["train", "val"]``, ``for x, data in sets.items()``, ``in [("train", data)]``.
+    """
+    if depth > MAX_DEPTH:
+        return []
+    if isinstance(source, ast.Call) and isinstance(source.func, ast.Attribute):
+        is_view = source.func.attr in ("items", "keys") and not source.args
+        return keys_of(module, source.func.value, depth + 1) if is_view else []
     if isinstance(source, ast.Name):
         source = module.definition(source, source) or source
+    if isinstance(source, ast.DictComp):
+        part, *more = source.generators
+        target = first_target(part.target)
+        is_plain = not more and not part.ifs and module.text(target) == module.text(source.key)
+        is_plain = is_plain and isinstance(target, ast.Name)
+        return keys_of(module, part.iter, depth + 1) if is_plain else []
     listed: list[ast.expr | None] = []
     if isinstance(source, ast.List | ast.Tuple):
         listed += source.elts
     elif isinstance(source, ast.Dict):
         listed += source.keys
-    keys = [each.value for each in listed if isinstance(each, ast.Constant)]
-    if key not in keys:
-        return None, ""
-    return value.value, f"{part.target.id} == {key!r}" if len(keys) > 1 else ""
+    firsts = [
+        each.elts[0] if isinstance(each, ast.Tuple) and each.elts else each for each in listed
+    ]
+    return [each.value for each in firsts if isinstance(each, ast.Constant)]
 
 
 def items_of(value: ast.expr) -> Iterator[tuple[object, ast.expr]]:
@@ -190,16 +204,60 @@ def items_of(value: ast.expr) -> Iterator[tuple[object, ast.expr]]:
                 yield name.value, item
 
 
-def item_put(module: Module, dictionary: ast.expr, key: str) -> ast.expr | None:
-    """What ``loaders["train"] = …`` puts into a dictionary in the same function."""
+def item_put(module: Module, dictionary: ast.expr, key: str) -> tuple[ast.expr | None, str]:
+    """What ``loaders["train"] = …`` puts into a dictionary in the same function.
+
+    So does ``loaders[x] = …`` in a loop over keys, by a condition where it puts in all of them.
+    """
     text = module.text(dictionary)
     for stmt in within(module.scope_statements(dictionary), ast.Assign):
         target = stmt.targets[0]
-        if (
-            isinstance(target, ast.Subscript)
-            and module.text(target.value) == text
-            and isinstance(target.slice, ast.Constant)
-            and target.slice.value == key
-        ):
-            return stmt.value
-    return None
+        if not isinstance(target, ast.Subscript) or module.text(target.value) != text:
+            continue
+        if isinstance(target.slice, ast.Constant) and target.slice.value == key:
+            return stmt.value, ""
+        if isinstance(target.slice, ast.Name):
+            value, only_for = put_in_loop(module, stmt, target.slice.id, key)
+            if value is not None:
+                return value, only_for
+    return None, ""
+
+
+def put_in_loop(
+    module: Module, stmt: ast.Assign, name: str, key: str
+) -> tuple[ast.expr | None, str]:
+    """What ``loaders[name] = …`` puts in where the loop over keys around it is at one of them."""
+    loops = [up for up in module.ancestors(stmt) if isinstance(up, ast.For)]
+    loop = next((up for up in loops if module.text(first_target(up.target)) == name), None)
+    keys = [] if loop is None else keys_of(module, loop.iter)
+    if loop is None or key not in keys:
+        return None, ""
+    values = module.alternatives(stmt.value, stmt.value) or [stmt.value]
+    for value in values:
+        if is_made_for(module, value, name, key):
+            return value, ""
+    is_for_all = len(values) == 1 and module.body(stmt) is loop.body
+    return (stmt.value, f"{name} == {key!r}") if is_for_all else (None, "")
+
+
+def is_made_for(module: Module, value: ast.expr, name: str, key: str) -> bool:
+    """Whether a value is bound under ``if name == key:``, to which ``and`` may add."""
+    for up in module.ancestors(value):
+        if not isinstance(up, ast.If) or not any(is_in(value, stmt) for stmt in up.body):
+            continue
+        match up.test:
+            case ast.BoolOp(op=ast.And(), values=parts):
+                pass
+            case part:
+                parts = [part]
+        for part in parts:
+            match part:
+                case ast.Compare(ast.Name(tested), [ast.Eq()], [ast.Constant(constant)]):
+                    if (tested, constant) == (name, key):
+                        return True
+    return False
+
+
+def first_target(target: ast.expr) -> ast.expr:
+    """``x`` of ``for x, data in …``; the target itself, if it is one name."""
+    return target.elts[0] if isinstance(target, ast.Tuple) else target

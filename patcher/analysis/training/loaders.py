@@ -203,14 +203,33 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
 def _trace_item(graph: CallGraph, module: Module, node: ast.Subscript, depth: int) -> Loader | None:
     """The loader ``loaders["train"]``, also of ``loaders[phase]`` where that is what trains."""
     key = key_that_trains(module, node)
-    for where, value in values_of(graph, module, node.value) if key else ():
+    for where, value, call in _dictionaries(graph, module, node.value) if key else ():
         item, only_for = item_of(where, value, key)
-        loader = None if item is None else trace_loader(graph, where, item, depth + 1)
+        if item is None:
+            continue
+        loader = (
+            trace_loader(graph, where, item, depth + 1)
+            if call is None
+            else _trace_result(graph, where, item, call, depth + 1)
+        )
         if loader is not None and (loader.call is item or not only_for):
             name = loader.name_in(f"{module.text(node.value)}[{key!r}]")
             scope = module.function(node)
             return replace(loader, name=name, scope=scope, only_for=only_for)
     return None
+
+
+def _dictionaries(
+    graph: CallGraph, module: Module, node: ast.expr
+) -> Iterator[tuple[Module, ast.expr, ast.Call | None]]:
+    """What a dictionary may be, each with the call whose function returns it, if one does."""
+    for where, value in values_of(graph, module, node):
+        call = value if isinstance(value, ast.Call) else None
+        results = [] if call is None else _possible_results(graph, where, call)
+        if not results:
+            yield where, value, None
+        for source, result in results:
+            yield from ((*each, call) for each in values_of(graph, source, result))
 
 
 def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
