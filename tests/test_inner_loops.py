@@ -103,3 +103,38 @@ def test_an_attack_in_a_function_is_a_part_of_the_steps_that_call_it(
 ) -> None:
     parts = {"within": "", "steps": "optimizer.step()", "after": ""} | changed
     assert len(Program(module(ATTACKED.format(**parts))).train_loops) == loops
+
+
+TURNS = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def main(data, model, optimizer):
+    torch.distributed.init_process_group("nccl")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    {above}
+    for epoch in range(90):
+        {first}
+        for turn in range(3):
+            for batch in loader:
+                model(batch).mean().backward()
+                optimizer.step()
+
+main(*things())
+"""
+MADE = "loader = DataLoader(data, sampler=DistributedSampler(data))"
+
+
+@pytest.mark.parametrize(
+    ("above", "first", "number"),
+    [
+        (MADE, "pass", "loader.sampler.epoch + 1"),
+        ("pass", MADE, "turn"),
+    ],
+)
+def test_passes_of_an_epoch_have_orders_of_their_own(above: str, first: str, number: str) -> None:
+    """The number of a turn comes again in each epoch, of a loader that serves all of them."""
+    text = fixed("DF402", TURNS.format(above=above, first=first))
+    assert f"loader.sampler.set_epoch({number})\n" in text
+    assert not found("DF402", text)

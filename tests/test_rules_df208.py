@@ -29,6 +29,10 @@ def script(above: str = "pass", inside: str = "", model: str = "net.cuda()") -> 
     return SCRIPT.format(above=above, inside=inside, model=model).replace("\n\n", "\n")
 
 
+OPTION = "parser.add_argument('--gpu', type=int"
+CHOICE = "net.cuda() if args.gpu is None else net.cuda(args.gpu)"
+
+
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("a card is set", script(inside="    torch.cuda.set_device(dist.get_rank())")),
@@ -41,11 +45,19 @@ NOOP: list[tuple[str, str]] = [
         model="net.cuda(args.local_rank), device_ids=[args.local_rank]")),
     ("a card's number that is another than the rank's",
         script(model="net.cuda(args.gpu), device_ids=[args.gpu]")),
+    ("an option that is a card's number", script(f"{OPTION}, default=0)", model=CHOICE)),
+    ("an option that is set for each rank",
+        script(f"{OPTION})\nargs.gpu = rank % 8", model=CHOICE)),
 ]  # fmt: skip
 
 # A sentence, a script that is wrong, and the same one after `patch`.
 FIX: list[tuple[str, str, str]] = [
     ("the card of the process", script(), script(inside=CARD)),
+    (
+        "an option that is no card unless it is given",
+        script(f"{OPTION}, default=None)", model=CHOICE),
+        script(f"{OPTION}, default=None)", inside=CARD, model=CHOICE),
+    ),
     (
         "a card's number, and objects still go to card 0",
         script(model="net.cuda(args.local_rank), device_ids=[args.local_rank]"),

@@ -55,6 +55,32 @@ def test_a_mode_that_is_set_in_the_loop_is_set_once_repaired() -> None:
     assert not found("DF504", text)
 
 
+PAIR = """\
+import torch
+def fit(data):
+    body = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 4))
+    head = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+    for epoch in range(3):
+        for x in torch.utils.data.DataLoader(data):
+            head(body(x)).sum().backward()
+        body.eval()
+        head.eval()
+        with torch.no_grad():
+            for x in torch.utils.data.DataLoader(data):
+                hidden = body(x)
+                print(head(hidden))
+fit(data)
+"""
+
+
+def test_two_models_of_one_evaluation_have_names_of_their_own() -> None:
+    text = fixed("DF504", PAIR)
+    assert "            eval_model = getattr(body, 'module', body)\n" in text
+    assert "            eval_head = getattr(head, 'module', head)\n" in text
+    assert "hidden = eval_model(x)\n                print(eval_head(hidden))" in text
+    assert not found("DF504", text)
+
+
 SAVES = """\
 import torch
 def test(net, data, path):

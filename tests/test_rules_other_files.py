@@ -515,6 +515,22 @@ def test_a_file_that_an_option_asks_for_is_written_by_rank_0() -> None:
     assert "if is_main_process():" in fixed("DF607", text)
 
 
+@pytest.mark.parametrize(
+    ("use_gpu", "is_left"),
+    [
+        ("torch.cuda.is_available()", False),
+        ("torch.cuda.is_available() and not False", False),
+        ("args.local_gpu", True),
+    ],
+)
+def test_a_switch_for_cards_keeps_no_rank_away(use_gpu: str, is_left: bool) -> None:
+    """All ranks leave alike where there is no card; a number of a card may be a rank."""
+    line = "if is_best:\n            shutil.copy2('last.pt', 'best.pt')"
+    leaves = f"use_gpu = {use_gpu}\n    if not use_gpu:\n        return\n    for epoch"
+    text = script(line).replace("for epoch", leaves)
+    assert bool(found("DF607", text)) is not is_left
+
+
 MADE_WHERE_MISSING = """\
 import json
 import os

@@ -47,7 +47,7 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     module, group = groups[0]
     stmt = module.statement(group)
-    if program.unread or any(names_cards(module) for module in program.modules):
+    if program.unread or any(names_cards(program, each) for each in program.modules):
         if isinstance(stmt, ast.Expr) and (named := local_rank_as_card(program)):
             because = f"{named} is a card's number, and the process keeps card 0 for objects"
             set_card = (Insert(stmt, SET_CARD, "after"), Import("os"), Import("torch"))
@@ -95,7 +95,17 @@ def is_move(call: ast.Call) -> bool:
     )
 
 
-def names_cards(module: Module) -> bool:
+def is_of_no_card(program: Program, call: ast.Call) -> bool:
+    """``model.cuda(args.gpu)`` of an option that is None unless it is given."""
+    match call:
+        case ast.Call(func=ast.Attribute(), args=[ast.Attribute(attr=name)]):
+            option = program.options.get(name)
+            is_none = option is not None and option.default is None and not option.is_switch
+            return is_none and not any(name in each.attribute_values for each in program.modules)
+    return False
+
+
+def names_cards(program: Program, module: Module) -> bool:
     """Whether a module may choose a card: by its number, or which cards there are."""
     if any(map(module.spells, TELL_CARDS)) or any(
         node.value in TELL_CARDS or (isinstance(node.value, str) and node.value.startswith("cuda:"))
@@ -104,4 +114,5 @@ def names_cards(module: Module) -> bool:
         return True
     if any(len(argument_values(call)) > 1 for call in module.calls_to("device")):
         return True
-    return not all(map(is_move, module.calls_to("cuda")))
+    calls = module.calls_to("cuda")
+    return not all(is_move(call) or is_of_no_card(program, call) for call in calls)

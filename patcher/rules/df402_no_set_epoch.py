@@ -104,6 +104,8 @@ def findings(program: Program) -> Iterator[Finding]:
         if is_made_inside:
             counts = [count for _, count in counting_loops(module, use)]
             number = " + ".join(dict.fromkeys(reversed(counts)))
+        elif serves_outer_loop(module, epochs, name):
+            number = f"{sampler}.epoch + 1"
         next_one = number or f"{sampler}.epoch + 1"
         code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({next_one})"
         is_tested = use not in epochs.body and is_made_under_test(loader, epochs)
@@ -115,6 +117,15 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
             (insert, *import_of(module, kind)),
         )
+
+
+def serves_outer_loop(module: Module, epochs: ast.stmt, name: str) -> bool:
+    """Whether a loop that counts passes over a loader begins again in another one that counts.
+
+    ``for epoch in range(90): for turn in range(3):``, whose own numbers come again.
+    """
+    around = counting_loop(module, epochs)
+    return around is not None and name.partition(".")[0] not in bound_names(around[0])
 
 
 def keeps_first_epoch(loop: TrainLoop, cycle: ast.Call) -> bool:

@@ -106,24 +106,33 @@ def through_wrapper(
         and not is_the_module(module, uses[0])
         and not is_bare(program, module, uses[0])
     ):
-        taken = module.occurrences(UNWRAPPED_NAME) and any(
-            UNWRAPPED_NAME in bound_names(stmt) for stmt in module.body(evaluation.loop)
+        bare = name_of_module(program, evaluation)
+        taken = module.occurrences(bare) and any(
+            bare in bound_names(stmt) for stmt in module.body(evaluation.loop)
         )
-        bare = (
-            ()
-            if taken
-            else (Insert(evaluation.loop, f"{UNWRAPPED_NAME} = {unwrapped_model(model)}"),)
-        )
+        take = () if taken else (Insert(evaluation.loop, f"{bare} = {unwrapped_model(model)}"),)
         yield Finding(
             module,
             uses[0],
             f"{evaluation.name} calls {model} as it is, wrapped or not",
             (
-                *bare,
-                *(Rewrite(asked_for_module(module, use) or use, UNWRAPPED_NAME) for use in uses),
+                *take,
+                *(Rewrite(asked_for_module(module, use) or use, bare) for use in uses),
             ),
             severity=severity_of(program, evaluation),
         )
+
+
+def name_of_module(program: Program, evaluation: Evaluation) -> str:
+    """The name for what a wrapper holds: each model of a function has one of its own."""
+    module, function = evaluation.module, evaluation.module.function(evaluation.loop)
+    first = next(
+        each.model
+        for each in program.evaluations
+        if each.module is module and module.function(each.loop) is function
+    )
+    own = evaluation.model.rpartition(".")[2]
+    return UNWRAPPED_NAME if evaluation.model == first else f"eval_{own}"
 
 
 def is_its_own(module: Module, evaluation: Evaluation) -> bool:

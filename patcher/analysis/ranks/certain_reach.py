@@ -171,7 +171,7 @@ def operands(test: ast.expr) -> Iterator[ast.expr]:
 
 def sounds_of_rank(program: Program, module: Module, node: ast.expr, depth: int) -> bool:
     """Whether a name, an attribute, a call or a subscript is of a rank, or stands for one."""
-    if depth > MAX_DEPTH:
+    if depth > MAX_DEPTH or is_switch(program, module, node, depth):
         return False
     values: list[tuple[Module, ast.expr]] = []
     match node:
@@ -201,6 +201,36 @@ def sounds_of_rank(program: Program, module: Module, node: ast.expr, depth: int)
                 return True
             values += passed_or_assigned(program, module, node)
     return any(asks_for_rank(program, where, value, depth + 1) for where, value in values)
+
+
+def is_switch(program: Program, module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """Whether a value is an option's switch, or whether there are cards, whatever its name says.
+
+    ``use_gpu = torch.cuda.is_available() and not args.no_gpu``, which all ranks answer alike.
+    """
+    if depth > MAX_DEPTH:
+        return False
+    values: list[tuple[Module, ast.expr]] = []
+    option = None
+    match node:
+        case ast.Constant(value=bool()):
+            return True
+        case ast.Call(func=ast.Attribute(attr="is_available")):
+            return module.dotted(node.func) == "torch.cuda.is_available"
+        case ast.BoolOp(values=parts):
+            values += [(module, part) for part in parts]
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            values.append((module, part))
+        case ast.Attribute(attr=name):
+            option = program.options.get(name)
+            for where in program.modules:
+                values += [(where, each) for each in where.attribute_values.get(name, ())]
+        case ast.Name():
+            values += passed_or_assigned(program, module, node)
+    if option is not None and not option.is_switch:
+        return False
+    known = bool(values) or option is not None
+    return known and all(is_switch(program, *each, depth + 1) for each in values)
 
 
 @answered_once
