@@ -417,6 +417,45 @@ def test_a_sampler_that_a_function_makes_learns_the_epoch(made: str, told: int) 
     assert found("DF402", after) == []
 
 
+OF_EITHER_BRANCH = """
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def train(loader):
+    for epoch in range(3):
+        {told}
+        for batch in loader:
+            model(batch).backward()
+            optimizer.step()
+
+if distributed:
+    torch.distributed.init_process_group("gloo")
+    loader = DataLoader(data, sampler=DistributedSampler(data{order}))
+else:
+    loader = DataLoader(data, shuffle=True)
+train(loader)
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "order", "count"),
+    [
+        ("pass", "", 1),
+        ("pass", ", shuffle=False", 0),
+        ("if distributed: loader.sampler.set_epoch(epoch)", "", 0),
+    ],
+)
+def test_a_loader_of_the_branch_that_ranks_take_learns_the_epoch(
+    told: str, order: str, count: int
+) -> None:
+    text = OF_EITHER_BRANCH.format(told=told, order=order)
+    assert len(found("DF402", text)) == count
+    after = fixed("DF402", text)
+    assert after.count("loader.sampler.set_epoch(epoch)") == ("set_epoch" in told) + count
+    assert found("DF402", after) == []
+
+
 BEHIND_A_METER = """
 import torch
 from torch.utils.data import DataLoader
