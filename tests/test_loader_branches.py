@@ -456,6 +456,44 @@ def test_a_loader_of_the_branch_that_ranks_take_learns_the_epoch(
     assert found("DF402", after) == []
 
 
+AROUND_THE_FUNCTION = """
+import torch
+from torch.utils.data import DataLoader
+
+def main(model, data):
+    def train(step):
+        for batch in loader:
+            model(batch).mean().backward()
+            optimizer.step()
+            if torch.distributed.get_rank() == 0:
+                print(validate())
+
+    def validate():
+        model.eval()
+        total = 0
+        with torch.no_grad():
+            for batch in held:
+                total += model(batch).sum().item()
+        return total
+
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(data[0])
+    held = {held}
+    train(0)
+
+main(*things())
+"""
+
+
+@pytest.mark.parametrize(("held", "told"), [("DataLoader(data[1])", 1), ("range(3)", 0)])
+def test_a_loader_of_the_function_around_is_one(held: str, told: int) -> None:
+    text = AROUND_THE_FUNCTION.format(held=held)
+    assert len(found("DF401", text)) == 1  # the training's, and no sampler deals it
+    assert len(found("DF501", text)) == len(found("DF504", text)) == told
+
+
 BEHIND_A_METER = """
 import torch
 from torch.utils.data import DataLoader
