@@ -90,3 +90,74 @@ def test_each_function_of_one_name_is_asked_whether_it_names_a_rank(second: str,
     program = Program(module(SAME_NAMES.replace("{second}", second)))
     (made,) = program.script.nodes(ast.List)
     assert may_name_rank(program, program.script, made) is may
+
+
+CALLED_BY_SOME = """\
+import torch
+import torch.distributed as dist
+def train(args):
+    dist.init_process_group("gloo")
+    rank = None
+    if args.distributed:
+        rank = {rank}
+    return rank, torch.nn.Linear(2, 1)
+def test(model):
+    print(model)
+    dist.barrier()
+def main(args):
+    rank, model = train(args)
+    if {test}:
+        test(model)
+if __name__ == "__main__":
+    main(*things())
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "rank", "told"),
+    [
+        ("args.test and (rank is None or rank == 0)", "dist.get_rank()", ["unknown"]),
+        ("args.test and dist.get_rank() == 0", "dist.get_rank()", ["violated"]),
+        ("args.test", "dist.get_rank()", []),
+    ],
+    ids=["a rank of one branch", "the rank", "an option"],
+)
+def test_what_leads_to_a_collective_may_hang_on_the_rank(
+    test: str, rank: str, told: list[str]
+) -> None:
+    said = audit(Program(module(CALLED_BY_SOME.format(test=test, rank=rank))))
+    assert [each.answer.value for each in said if each.code == "O6"] == told
+
+
+BEHIND_THE_END = """\
+import torch
+import torch.distributed as dist
+def is_main():
+    return not dist.is_initialized() or dist.get_rank() == 0
+def keep(state, path):
+    if is_main():
+        torch.save(state, path)
+def main(args, model):
+    if args.distributed:
+        dist.init_process_group("gloo")
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    keep(model.state_dict(), "first.pt")
+    {end}
+if __name__ == "__main__":
+    main(*things())
+"""
+DESTROY = "if args.distributed:\n        dist.destroy_process_group()\n"
+
+
+@pytest.mark.parametrize(
+    ("end", "lines"),
+    [
+        (DESTROY + "    keep(model.state_dict(), 'last.pt')", [15]),
+        ("keep(model.state_dict(), 'last.pt')\n    " + DESTROY, []),
+        (DESTROY + "    else:\n        keep(model.state_dict(), 'last.pt')", []),
+    ],
+    ids=["behind it", "ahead of it", "where there is no group"],
+)
+def test_behind_the_end_of_the_group_every_rank_is_the_first(end: str, lines: list[int]) -> None:
+    said = audit(Program(module(BEHIND_THE_END.format(end=end))))
+    assert [each.line for each in said if each.code == "O7"] == lines

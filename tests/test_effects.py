@@ -242,3 +242,53 @@ def test_a_table_of_functions_is_known_in_a_module_that_imports_it(tmp_path: Pat
     functions = {each.name: each for module in program.modules for each in module.all_functions}
     assert [len(program.callers(functions[name])) for name in ("first", "second")] == [1, 1]
     assert [each.effect.kind for each in effects_of(program, functions["main"])] == [Kind.WRITE]
+
+
+ABSTRACT = """
+import torch
+
+class Base:
+    def train(self):
+        for epoch in range(3):
+            self.step(epoch)
+
+    {head}def step(self, epoch):
+        {body}
+
+class Trainer(Base):
+    def step(self, epoch):
+        torch.save(epoch, "a.pt")
+{beside}
+Trainer().train()
+"""
+BESIDE = """
+class Other(Base):
+    def step(self, epoch):
+        print(epoch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("head", "body", "beside", "certain"),
+    [
+        ("", "raise NotImplementedError", "", True),
+        ("", "raise NotImplementedError()", "", True),
+        ("@abstractmethod\n    ", "pass", "", True),
+        ("", "print(epoch)", "", False),
+        ("", "raise NotImplementedError", BESIDE, False),
+    ],
+    ids=["raises", "raises an object", "is abstract", "does something", "is of two classes"],
+)
+def test_what_a_class_leaves_to_the_one_below_is_called_there(
+    head: str, body: str, beside: str, certain: bool
+) -> None:
+    program = Program(module(ABSTRACT.format(head=head, body=body, beside=beside)))
+    (step,) = [
+        each
+        for each in program.script.all_functions
+        if each.name == "step" and "save" in program.script.text(each)
+    ]
+    assert (len(program.callers(step)), len(program.possible_callers(step))) == (
+        int(certain),
+        1 - certain,
+    )

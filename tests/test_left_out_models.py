@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cases import fixed, found
 from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.findings import Severity
 
 DISTILLATION = """\
 import torch
@@ -39,6 +40,27 @@ def test_a_student_beside_a_wrapped_teacher_is_named_and_nothing_edited(
     (finding,) = found("DF301", distillation(**parts))
     assert finding.because.startswith("student is trained, and its gradients are not averaged")
     assert not finding.edits
+
+
+PARTED = """
+class Head(torch.nn.Module):
+    def forward(self, x):
+        {meets}
+        return x @ self.weight
+"""
+
+
+@pytest.mark.parametrize(
+    ("meets", "severity"),
+    [("torch.distributed.all_reduce(x)", Severity.DEGRADED), ("print(x)", Severity.ERROR)],
+)
+def test_a_model_that_may_be_parted_among_the_ranks_is_no_error(
+    meets: str, severity: Severity
+) -> None:
+    text = distillation(more="student = Head()") + PARTED.format(meets=meets)
+    (finding,) = found("DF301", text)
+    assert finding.severity is severity
+    assert ("exchanges with other ranks" in finding.because) is (severity is Severity.DEGRADED)
 
 
 @pytest.mark.parametrize(

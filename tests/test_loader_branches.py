@@ -417,6 +417,83 @@ def test_a_sampler_that_a_function_makes_learns_the_epoch(made: str, told: int) 
     assert found("DF402", after) == []
 
 
+OF_EITHER_BRANCH = """
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def train(loader):
+    for epoch in range(3):
+        {told}
+        for batch in loader:
+            model(batch).backward()
+            optimizer.step()
+
+if distributed:
+    torch.distributed.init_process_group("gloo")
+    loader = DataLoader(data, sampler=DistributedSampler(data{order}))
+else:
+    loader = DataLoader(data, shuffle=True)
+train(loader)
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "order", "count"),
+    [
+        ("pass", "", 1),
+        ("pass", ", shuffle=False", 0),
+        ("if distributed: loader.sampler.set_epoch(epoch)", "", 0),
+    ],
+)
+def test_a_loader_of_the_branch_that_ranks_take_learns_the_epoch(
+    told: str, order: str, count: int
+) -> None:
+    text = OF_EITHER_BRANCH.format(told=told, order=order)
+    assert len(found("DF402", text)) == count
+    after = fixed("DF402", text)
+    assert after.count("loader.sampler.set_epoch(epoch)") == ("set_epoch" in told) + count
+    assert found("DF402", after) == []
+
+
+AROUND_THE_FUNCTION = """
+import torch
+from torch.utils.data import DataLoader
+
+def main(model, data):
+    def train(step):
+        for batch in loader:
+            model(batch).mean().backward()
+            optimizer.step()
+            if torch.distributed.get_rank() == 0:
+                print(validate())
+
+    def validate():
+        model.eval()
+        total = 0
+        with torch.no_grad():
+            for batch in held:
+                total += model(batch).sum().item()
+        return total
+
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(data[0])
+    held = {held}
+    train(0)
+
+main(*things())
+"""
+
+
+@pytest.mark.parametrize(("held", "told"), [("DataLoader(data[1])", 1), ("range(3)", 0)])
+def test_a_loader_of_the_function_around_is_one(held: str, told: int) -> None:
+    text = AROUND_THE_FUNCTION.format(held=held)
+    assert len(found("DF401", text)) == 1  # the training's, and no sampler deals it
+    assert len(found("DF501", text)) == len(found("DF504", text)) == told
+
+
 BEHIND_A_METER = """
 import torch
 from torch.utils.data import DataLoader

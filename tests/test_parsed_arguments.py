@@ -46,6 +46,22 @@ def test_known_arguments_are_parsed_ones(line: str) -> None:
     assert READ.format("args") in changes(before, fixed("DF101", before))
 
 
+@pytest.mark.parametrize(
+    ("required", "is_told"),
+    [("True", True), ("int", True), ("False", False), ("'LOCAL_RANK' not in os.environ", False)],
+)
+def test_an_option_that_launchers_do_not_give_is_required_of_no_rank(
+    required: str, is_told: bool
+) -> None:
+    parser = PARSER.replace("default=-1", "required={}")
+    before = parser.format(required) + "args = parser.parse_args()\nprint(args.local_rank)\n"
+    assert any("has to be given" in each.because for each in found("DF101", before)) is is_told
+    after = fixed("DF101", before)
+    left = "'LOCAL_RANK' not in os.environ" if is_told else required
+    assert f"required={left})" in after
+    assert found("DF101", after) == []
+
+
 def test_what_is_parsed_first_for_the_parser_is_not_what_the_script_goes_by() -> None:
     first = "known, rest = parser.parse_known_args()\n"
     before = f"{PARSER}{first}args = parser.parse_args(rest)\nprint(args.local_rank)\n"

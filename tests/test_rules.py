@@ -1799,6 +1799,12 @@ REPORTED = [
         for batch in torch.utils.data.DataLoader(lines):
             model(batch).backward()
         """),
+    ("DF403", "parts by their number, of which each rank takes its own", """
+        import numpy as np, torch
+        lines = np.array_split(lines, torch.distributed.get_world_size())[args.local_rank]
+        for batch in torch.utils.data.DataLoader(lines):
+            model(batch).backward()
+        """),
     ("DF403", "shares of batches that no DataLoader makes", """
         import torch
         if args.local_rank == -1:

@@ -679,3 +679,73 @@ def test_an_object_that_is_told_a_ranks_loss_stops_that_rank(
         epoch=f"{told}\n        if stopper.stops: break"
     )
     assert ("if on_any_rank(stopper.stops): break" in fixed("DF506", text)) is is_own
+
+
+@pytest.mark.parametrize(
+    ("inside", "test", "leaves"),
+    [
+        ("state.steps += 1; state.took += time.time() - start", "state.steps > 9", 0),
+        ("state.steps += 1; state.loss = loss.item()", "state.steps > 9", 0),
+        ("state.steps += 1; state.took += time.time() - start", "state.took > 9", 1),
+        ("state.steps += 1; state.loss = loss.item()", "state.loss > 9", 1),
+        ("state.took = time.time() - start", "late(state)", 1),
+        ("state.took = time.time() - start", "state.is_late()", 1),
+        ("state.took = time.time() - start", "state.is_late", 1),
+        ("state.steps = 1; state = timed(time.time())", "state.steps > 9", 1),
+    ],
+    ids=[
+        "another part than the time",
+        "another part than the loss",
+        "the time",
+        "the loss",
+        "a function of the whole",
+        "a method of the whole",
+        "a part that nothing sets",
+        "the whole is another",
+    ],
+)
+def test_one_part_of_an_object_tells_nothing_of_another(
+    inside: str, test: str, leaves: int
+) -> None:
+    text = "import time\n" + loop(
+        early="start = time.time()", inside=inside, behind=f"if {test}: break"
+    )
+    assert len(found("DF506", text)) == leaves
+
+
+SENT = """
+import torch
+import torch.distributed as dist
+
+class Scorer:
+    def __init__(self, distributed=False):
+        self.distributed, self.found = distributed, []
+
+    def score(self):
+        if {test}:
+            metric = sum(self.found)
+            if self.distributed:
+                dist.{sent}(torch.tensor(metric), 0)
+        else:
+            metric = torch.tensor(0)
+            dist.broadcast(metric, 0)
+        return metric
+
+dist.init_process_group("gloo")
+Scorer(args.distributed).score()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "sent", "told"),
+    [
+        ("not self.distributed or dist.get_rank() == 0", "broadcast", 0),
+        ("not self.distributed or dist.get_rank() == 0", "all_reduce", 1),
+        ("not self.distributed and dist.get_rank() == 0", "broadcast", 0),
+        ("self.found or dist.get_rank() == 0", "broadcast", 0),
+    ],
+)
+def test_rank_0_sends_in_one_branch_what_the_others_get_in_the_other(
+    test: str, sent: str, told: int
+) -> None:
+    assert len(found("DF506", SENT.format(test=test, sent=sent))) == told

@@ -49,6 +49,15 @@ torch.multiprocessing.spawn(work, nprocs=2)
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     (
+        "a lone process, where a launcher's variables are missing",
+        script().replace(
+            "dist.init_process_group(\"gloo\", init_method='env://')",
+            "try:\n    rank = int(os.environ['RANK'])\n    dist.init_process_group('gloo')\n"
+            "except KeyError:\n    dist.init_process_group('gloo', 'tcp://127.0.0.1:9', rank=0,"
+            " world_size=1)",
+        ),
+    ),
+    (
         "a set-up that asks Slurm for all numbers",
         script(
             above="rank = int(os.environ['SLURM_PROCID'])\n"

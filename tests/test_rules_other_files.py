@@ -580,3 +580,24 @@ def test_a_function_that_is_also_called_elsewhere_is_not_fetched_in_turn(
         "def main", 'def predict(model):\n    cv2.imwrite("worst.png", model)\n\ndef main'
     )
     assert len(found("DF607", text)) == count
+
+
+def test_a_module_that_waits_before_the_group_imports_torch(tmp_path: Path) -> None:
+    (tmp_path / "settings.py").write_text(
+        "import shutil\n\ndef keep(path):\n"
+        '    shutil.copyfile(path, "kept.json")\n'
+        '    return open("kept.json").read()\n'
+    )
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\nfrom torch.utils.data import DataLoader, DistributedSampler\n"
+        "from settings import keep\n\ndef main(data, model):\n"
+        '    print(keep("all.json"))\n    torch.distributed.init_process_group("gloo")\n'
+        "    model = torch.nn.parallel.DistributedDataParallel(model)\n"
+        "    for batch in DataLoader(data, sampler=DistributedSampler(data)):\n"
+        "        model(batch).backward()\n\nmain([1], torch.nn.Linear(1, 1))\n"
+    )
+    result = patch(script)
+    assert result.refusal == ""
+    (settings,) = [each.text for each in result.changes if "kept" in each.text]
+    assert "import torch\n" in settings

@@ -341,6 +341,10 @@ def test_a_function_that_the_state_goes_through_takes_the_prefix_off() -> None:
         ("mean = copy.deepcopy(model.state_dict())", False),
         ("new = model.state_dict()\n    for key in mean:\n        mean[key] += new[key]", False),
         ("teacher.load_state_dict(model.state_dict())", False),
+        ("for _, value in model.state_dict().items():\n        dist.broadcast(value, 0)", False),
+        ("for value in model.state_dict().values():\n        dist.broadcast(value, 0)", False),
+        ("for key, value in model.state_dict().items():\n        kept[key] = value", True),
+        ("kept = {k: v.cpu() for k, v in model.state_dict().items()}", True),
         ("new = model.state_dict()\n    torch.save({'model': new}, path)", True),
         ("kept = dict(model=model.state_dict())", True),
     ],
@@ -488,6 +492,32 @@ def test_the_test_that_wraps_a_lone_process_is_no_test_of_the_wrapper(
         text = CARDS.format(bare=bare).lstrip()
         right = text.replace(bare, bare.replace(test, "hasattr(model, 'module')"))
         assert fixed("DF305", text) == (right if is_wrong else text)
+
+
+BRANCHES = """
+import torch
+
+def main(model, is_group):
+    if is_group:
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    else:
+        model = torch.nn.DataParallel(model)
+    for batch in loader:
+        model(batch).backward()
+    if is_group:
+        bare = model.module
+    else:
+        bare = model
+    torch.save(bare.state_dict(), "model.pt")
+"""
+
+
+def test_the_test_that_wraps_a_ranks_model_tells_of_its_wrapper() -> None:
+    assert found("DF305", BRANCHES) == []
+    lone = BRANCHES.replace("DistributedDataParallel", "X").replace("DataParallel", "Y")
+    both = lone.replace("parallel.X", "Y").replace("nn.Y", "nn.DataParallel", 1)
+    both = both.replace("nn.Y", "nn.parallel.DistributedDataParallel")
+    assert len(found("DF305", both)) == 1
 
 
 MADE = """\

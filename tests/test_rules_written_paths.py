@@ -739,6 +739,30 @@ def test_a_function_that_one_rank_may_call_after_an_error_gets_no_barrier() -> N
     assert finding.edits == ()
 
 
+@pytest.mark.parametrize(
+    ("test", "edits"),
+    [
+        ("not args.distributed or torch.distributed.get_rank() == 0", False),
+        ("args.distributed", True),
+    ],
+)
+def test_what_rank_0_surely_does_and_no_other_rank_gets_no_barrier(test: str, edits: bool) -> None:
+    text = f"""
+import json
+import torch
+import scorer
+torch.distributed.init_process_group("gloo")
+def keep(rows):
+    path = "rows.json"
+    json.dump(rows, open(path, "w"))
+    return scorer.load(path)
+if {test}:
+    keep([1])
+"""
+    (finding,) = found("DF602", text)
+    assert bool(finding.edits) is edits
+
+
 def test_what_is_unpacked_for_a_process_is_read_onto_its_card() -> None:
     text = """
         import os, tempfile, torch

@@ -283,3 +283,51 @@ def test_a_function_that_reads_a_path_waits_behind_one_that_saves() -> None:
     (finding,) = found("DF604", THROUGH_FUNCTIONS.format(before="", behind=read))
     assert "rank 0 may still be writing" in finding.because
     assert found("DF604", THROUGH_FUNCTIONS.format(before=read, behind="pass")) == []
+
+
+RESUMED = """\
+import argparse, torch
+{imports}
+
+def keep(args):
+    {kept}
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--out", default="out")
+parser.add_argument("--resume", default="{default}")
+args = parser.parse_args()
+torch.distributed.init_process_group("gloo")
+keep(args)
+if torch.distributed.get_rank() == 0:
+    {save}
+{before}
+model.load_state_dict(torch.load(args.resume, map_location="cpu"))
+"""
+PARTS = {"imports": "", "kept": "pass", "default": "", "save": "pass", "before": ""}
+
+
+@pytest.mark.parametrize(
+    ("parts", "told"),
+    [
+        ({"save": "torch.save(vars(args), args.out + '/args.pt')"}, 0),
+        ({"save": "save_on_main(vars(args), args.out + '/args.pt')"}, 0),
+        ({"imports": "from omegaconf import OmegaConf", "kept": "OmegaConf.save(vars(args))"}, 0),
+        ({"save": "torch.save(vars(args), args.out)", "before": "args.resume = args.out"}, 1),
+        ({"save": "torch.save(vars(args), args.out + '/a')", "default": "out/a"}, 1),
+        ({"save": "torch.save(vars(args), args.resume)"}, 1),
+        ({"kept": "torch.save(vars(args), 'a.pt')"}, 1),
+        ({"kept": "model.save('a.pt')"}, 1),
+    ],
+    ids=[
+        "another file above",
+        "the same once patched",
+        "another library's settings",
+        "an option that the script sets",
+        "an option that may be of this run",
+        "one file",
+        "by a function of the program",
+        "by an object that is not known",
+    ],
+)
+def test_a_file_that_the_user_names_is_of_an_earlier_run(parts: dict[str, str], told: int) -> None:
+    assert len(found("DF604", RESUMED.format(**{**PARTS, **parts}))) == told

@@ -102,7 +102,6 @@ def judge_place(
                 yield violated(where, use, because)
         return
     for test in tests_before(module, call):
-        values = values_by_role(module, test)
         if asks_for_file(module, test) and len(roles) == 2:
             branch = module.parents[test]
             if isinstance(branch, ast.If) and is_inside(call, branch):
@@ -117,14 +116,28 @@ def judge_place(
                 else:
                     yield unknown(module, call, f"{because}: ranks may answer it differently")
                 return
-        if values is ALL_UNKNOWN and sounds_of_the_first(program, test):
-            text = " ".join(module.text(test).split())
-            yield unknown(
-                module,
-                call,
-                f"whether all ranks come to {name}() hangs on `{text}`, which could not be told",
-            )
-            return
+    if (text := untold_gate(program, module, call, set())) and len(roles) > 1:
+        yield unknown(
+            module,
+            call,
+            f"whether all ranks come to {name}() hangs on `{text}`, which could not be told",
+        )
+
+
+def untold_gate(program: Program, module: Module, node: ast.AST, seen: set[Function]) -> str:
+    """A test that sounds of the first rank, and cannot be told, on every way to a place; or empty.
+
+    In the function around it, or in all that call that.
+    """
+    for test in tests_before(module, node):
+        if values_by_role(module, test) is ALL_UNKNOWN and sounds_of_the_first(program, test):
+            return " ".join(module.text(test).split())
+    function = module.function(node)
+    if function is None or function in seen:
+        return ""
+    seen.add(function)
+    gates = [untold_gate(program, *caller, seen) for caller in program.callers(function)]
+    return gates[0] if gates and all(gates) else ""
 
 
 def callers_of_helper(

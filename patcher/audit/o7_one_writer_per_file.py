@@ -25,7 +25,7 @@ from ..analysis.effects.file_effects import PathKind
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.written_paths import is_named_by_share, is_of_listing
 from ..analysis.language.conditions import tests_before
-from ..analysis.ranks.before_group import runs_before_group
+from ..analysis.ranks.before_group import place_behind_group, runs_before_group
 from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_by_role
 from ..analysis.training.program import Program
 from ..source.branches import survives_file_errors
@@ -41,17 +41,23 @@ CHANGES = {
     Kind.MAKE_FOLDER: "make",
     Kind.REMOVE: "remove",
 }
+TOO_LATE = "behind the end of the process group, where every rank takes itself for the first"
 FORGIVING = ("exist_ok", "missing_ok", "ignore_errors")
 
 
 def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdict]:
     if not has_several_ranks(program) or is_managed(program):
         return
+    late: dict[ast.AST, Module] = {}
     for module in program.modules:
         for found in direct_effects(program, module).values():
             for each in found:
                 if each.effect.kind in CHANGES and program.is_live(module, each.effect.node):
                     yield from judge(program, module, each)
+                    if place := asked_too_late(program, module, each.effect.node):
+                        late[place[1]] = place[0]
+    for node, module in late.items():
+        yield unknown(module, node, f"whether rank 0 alone writes is asked here {TOO_LATE}")
     for module in program.modules:
         for body in (module.tree.body, *(f.body for f in module.all_functions)):
             yield from read_too_early(program, module, body)
@@ -65,7 +71,7 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
     name = module.last_name(call.func)
     if name in OWN_FILES or forgives(module, call, path):
         return
-    if asks_too_early(program, module, call):
+    if asks_group_before(program, module, call) and runs_before_group(program, module, call):
         text = " ".join(module.text(path).split())
         yield unknown(
             module,
@@ -102,14 +108,21 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
         yield unknown(module, call, f"every rank would {what}, if anything that is read calls this")
 
 
-def asks_too_early(program: Program, module: Module, call: ast.Call) -> bool:
-    """Whether a place is guarded by a question to a process group that is made later."""
+def asks_group_before(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a place is guarded by a question to the process group."""
     tests = [*tests_before(module, call)]
     tests += [each.test for arg in call.args for each in everywhere(arg, ast.IfExp)]
     asked = [each for test in tests for each in everywhere(test, ast.Call)]
-    return any(asks_group(program, module, each) for each in asked) and runs_before_group(
-        program, module, call
-    )
+    return any(asks_group(program, module, each) for each in asked)
+
+
+def asked_too_late(
+    program: Program, module: Module, node: ast.AST
+) -> tuple[Module, ast.AST] | None:
+    """The place behind the end of the group that leads to a write which is for its rank 0."""
+    if not isinstance(node, ast.Call) or not asks_group_before(program, module, node):
+        return None
+    return place_behind_group(program, module, node)
 
 
 def asks_group(program: Program, module: Module, call: ast.Call) -> bool:

@@ -6,12 +6,16 @@ import ast
 
 from ..analysis.effects.file_effects import file_uses
 from ..analysis.language.call_graph import reachable_functions
+from ..analysis.language.conditions import tests_before
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.rank_reach import (
     RANK_NAMES,
     RANKS,
+    UNKNOWN,
+    Role,
     roles_reaching,
     roles_reaching_in_function,
+    value_for_role,
 )
 from ..analysis.training.program import Program
 from ..source.module import Module
@@ -210,6 +214,12 @@ def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     )
 
 
+def is_told_for_one(module: Module, test: ast.expr) -> bool:
+    """``not self.distributed or rank == 0``, which rank 0 answers and no other rank as surely."""
+    told = [value_for_role(module, test, role) is not UNKNOWN for role in (Role.MAIN, Role.OTHER)]
+    return told[0] is not told[1]
+
+
 def is_uncalled(program: Program, function: Function) -> bool:
     """Whether nobody is seen to call a function: it may be for rank 0."""
     return not program.callers(function) and not program.possible_callers(function)
@@ -229,6 +239,8 @@ def runs_for_some_alone(program: Program, module: Module, stmt: ast.stmt) -> boo
         if any(isinstance(up, ast.ExceptHandler) for up in where.ancestors(node)):
             return True
         if len(roles_reaching(program, where, node) & RANKS) == 1:
+            return True
+        if any(is_told_for_one(where, test) for test in tests_before(where, node)):
             return True
         if function is not None and function not in seen:
             seen.add(function)

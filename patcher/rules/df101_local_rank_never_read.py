@@ -4,10 +4,10 @@ What         The script has a --local_rank option (or a rank variable) and nothi
              environment that torchrun and accelerate launch set.
 At run time  Every process takes itself for the only one: N independent trainings on the same
              card write the same files, the last writer wins. The old launcher's newer spelling,
-             --local-rank=0, is rejected by argparse.
+             --local-rank=0, is rejected by argparse, or the option is required and not there.
 Example      parser.add_argument("--local_rank", type=int, default=-1); args = parser.parse_args()
 Fix          Take the rank from the environment right after parsing, or where a class of settings
-             has -1 for it; accept both spellings.
+             has -1 for it; accept both spellings, and require the option of no rank.
 Fix safety   Safe: without a launcher the variables are absent and nothing changes. It wakes code
              that never ran, so it is applied together with the other fixes or not at all.
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment variables)
@@ -26,7 +26,7 @@ from ..fixes.behind_binding import behind_binding
 from ..fixes.process_group import READ_RANK
 from ..fixes.statements import main_guard
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside
+from ..source.tree import everywhere, is_inside, keyword
 
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
 
@@ -50,6 +50,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 (Rewrite(last, ", '--local-rank'", after=True),),
                 severity=Severity.DEGRADED,
             )
+        if isinstance(option.call, ast.Call):
+            yield from required_of_ranks(program, module, option.call)
     if reads_environment(program, name):
         return
     if option is not None and calls_one_of(program, DEEPSPEED):
@@ -81,6 +83,23 @@ def findings(program: Program) -> Iterator[Finding]:
             )
     if not any(is_of_script(program, module) for module, _, _ in program.parse_sites):
         yield from unexplained_local_rank(program)
+
+
+def required_of_ranks(program: Program, module: Module, declared: ast.Call) -> Iterator[Finding]:
+    """The finding of an option that has to be given, which today's launchers do not do."""
+    option = keyword(declared, "required")
+    value = None if option is None else option.value
+    is_set = isinstance(value, ast.Name) or (isinstance(value, ast.Constant) and bool(value.value))
+    if value is None or not is_set or calls_one_of(program, DEEPSPEED):
+        return
+    is_tested = any(isinstance(up, ast.If) for up in module.ancestors(declared))
+    yield Finding(
+        module,
+        value,
+        "the option has to be given, and torchrun and accelerate launch do not give it",
+        (Rewrite(value, "'LOCAL_RANK' not in os.environ"), Import("os")),
+        severity=Severity.DEGRADED if is_tested else None,
+    )
 
 
 def is_of_script(program: Program, module: Module) -> bool:

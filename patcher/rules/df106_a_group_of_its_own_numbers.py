@@ -43,6 +43,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for module, call in program.calls_to("init_process_group")
         if module.dotted(call.func).startswith("torch.distributed.")
         and program.is_live(module, call)
+        and not lacks_launcher(module, call)
     ]
     if not groups or not program.is_training_program or any(spawned_ranks(program)):
         return
@@ -51,6 +52,23 @@ def findings(program: Program) -> Iterator[Finding]:
     for module, call in groups:
         yield from own_numbers(program, module, call)
         yield from own_address(program, module, call)
+
+
+def lacks_launcher(module: Module, call: ast.Call) -> bool:
+    """Whether a group is for a lone process: made where a launcher's variables are missing."""
+    return any(
+        isinstance(up, ast.ExceptHandler)
+        and up.type is not None
+        and module.last_name(up.type) == "KeyError"
+        and any(each.value in ("RANK", "WORLD_SIZE") for each in tried(module.parents[up]))
+        for up in module.ancestors(call)
+    )
+
+
+def tried(stmt: ast.AST) -> list[ast.Constant]:
+    """The constants in the body of a ``try``."""
+    body = stmt.body if isinstance(stmt, ast.Try) else []
+    return [node for each in body for node in everywhere(each, ast.Constant)]
 
 
 def overwritten(program: Program, module: Module) -> Iterator[Finding]:

@@ -36,6 +36,7 @@ from ..analysis.ranks.rank_reach import (
     roles_reaching_in_function,
     value_for_role,
 )
+from ..analysis.training.frameworks import COLLECTIVES
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -235,7 +236,28 @@ def left_out(program: Program) -> Iterator[Finding]:
         f"{model} is trained, and its gradients are not averaged: below this line add "
         f"{model} = torch.nn.parallel.DistributedDataParallel({model})"
     )
-    yield Finding(module, module.statement(call), because)
+    severity = None
+    if meets_ranks_itself(program, model):
+        because += ", unless each rank holds a part of its own: it exchanges with other ranks"
+        severity = Severity.DEGRADED
+    yield Finding(module, module.statement(call), because, severity=severity)
+
+
+def meets_ranks_itself(program: Program, model: str) -> bool:
+    """Whether the class of a model calls collectives, as one parted among the ranks does."""
+    made = [
+        program.resolve(where, stmt.value.func)
+        for where in program.modules
+        for stmt in where.nodes(ast.Assign)
+        if isinstance(stmt.value, ast.Call) and model in map(where.text, stmt.targets)
+    ]
+    return any(
+        home.dotted(call.func).startswith("torch.distributed.")
+        for home, definition in filter(None, made)
+        if isinstance(definition, ast.ClassDef)
+        for call in everywhere(definition, ast.Call)
+        if home.last_name(call.func) in COLLECTIVES
+    )
 
 
 def asks_for_wrapper(module: Module, wrap: ast.stmt) -> bool:

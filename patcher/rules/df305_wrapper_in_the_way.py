@@ -41,7 +41,7 @@ from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import NO_GROUP, is_move, wrap_in
 from ..fixes.process_group import unwrapped_model
-from ..source.branches import exclusive
+from ..source.branches import exclusive, is_in
 from ..source.module import Module
 from ..source.tree import (
     Function,
@@ -296,6 +296,7 @@ def tests_of_the_wrapper(module: Module) -> Iterator[Finding]:
         for stmt in [module.statement(call)]
         for up in module.ancestors(stmt)
         if isinstance(up, ast.If) and isinstance(stmt, ast.Assign)
+        if any(is_in(stmt, each) for each in up.body)
         for target in stmt.targets
         if isinstance(target, ast.Name)
     }
@@ -378,6 +379,8 @@ def stays_in_memory(program: Program, module: Module, state: ast.AST) -> bool:
     above = module.parents[state]
     while isinstance(above, ast.Dict | ast.keyword | ast.IfExp):
         state, above = above, module.parents[above]
+    if isinstance(above, ast.Attribute):
+        return goes_over_values(above, module.parents[module.parents[above]])
     if isinstance(above, ast.Call):
         may_save = "save" in module.last_name(above.func) or program.callees(module, above)
         return not may_save and module.last_name(above.func) != "dict"
@@ -390,6 +393,16 @@ def stays_in_memory(program: Program, module: Module, state: ast.AST) -> bool:
             or stays_in_memory(program, module, read)
             for read in reads
         )
+    return False
+
+
+def goes_over_values(items: ast.Attribute, loop: ast.AST) -> bool:
+    """``for _, value in model.state_dict().items():``, of which the keys go nowhere."""
+    match loop:
+        case ast.For(target=ast.Tuple(elts=[ast.Name(id=key), _])) if items.attr == "items":
+            return not any(mentions(stmt, key) for stmt in loop.body)
+        case ast.For():
+            return items.attr == "values"
     return False
 
 

@@ -53,7 +53,8 @@ def findings(program: Program) -> Iterator[Finding]:
         for loader in (each.loader, *each.beside)
     ]
     for loop in loops:
-        if calls_set_epoch(program, loop.module, loop.scope) or deals_in_order(loop):
+        dealt = loop.loader and of_ranks(loop.loader)
+        if calls_set_epoch(program, loop.module, loop.scope) or deals_in_order(dealt):
             continue
         cycle = loop.loader.cycle if loop.loader is not None else None
         if cycle is not None and keeps_first_epoch(loop, cycle):
@@ -81,13 +82,14 @@ def findings(program: Program) -> Iterator[Finding]:
                 because = UNTOLD if loader is None else NO_NUMBER
                 yield Finding(loop.module, loop.steps, because, drawn_anew(loop))
             continue
+        assert dealt is not None
         module, (epochs, number), name, use = place
-        is_dealt = bool(loader.distributed_samplers) or gets_rank_sampler(program, loader)
+        is_dealt = bool(dealt.distributed_samplers) or gets_rank_sampler(program, loader)
         if not is_dealt or calls_set_epoch(program, module, epochs.body):
             continue
         if loader in beside and is_made_under_test(loader, epochs):
             continue  # its name may be unbound, and its one iterator has begun
-        kind = kind_of_sampler(loader)
+        kind = kind_of_sampler(dealt)
         sampler = f"{name}.sampler" if name else sampler_by_name(module, loader, epochs)
         is_made_inside = name.partition(".")[0] in bound_names(epochs)
         if not number and (is_made_inside or not sampler):
@@ -258,9 +260,13 @@ def is_made_under_test(loader: Loader, epochs: ast.For | ast.While) -> bool:
     )
 
 
-def deals_in_order(loop: TrainLoop) -> bool:
+def of_ranks(loader: Loader) -> Loader:
+    """The loader of the branch that ranks take, where another makes one for a lone process."""
+    return next((each for each in (loader, *loader.others) if each.distributed_samplers), loader)
+
+
+def deals_in_order(loader: Loader | None) -> bool:
     """Whether no sampler of ranks has to be told of the epoch: each has one order, or rank 0's."""
-    loader = loop.loader
     if loader is not None and mentions(loader.call, DEALT_BATCHES):
         return True  # rank 0 draws on from epoch to epoch
     return (

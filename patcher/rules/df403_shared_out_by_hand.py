@@ -55,7 +55,8 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from of_one_node(program, module, stmt.orelse if is_first else stmt.body)
     if not branches or unfound is not None:
         for module, node in shares:
-            because = f"{module.text(node)} keeps this rank's share only"
+            text = " ".join(module.text(node).split())
+            because = f"{text} keeps this rank's share only"
             if unfound is not None:
                 where = f"line {unfound.steps.lineno} of {unfound.module.source.file}"
                 because += f"; {where} goes over no DataLoader that is found, to be dealt instead"

@@ -32,6 +32,7 @@ from ..analysis.ranks.rank_divergence import (
 )
 from ..analysis.ranks.rank_reach import (
     RANKS,
+    UNKNOWN,
     Role,
     is_rank_test,
     roles_reaching,
@@ -43,6 +44,7 @@ from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import Function, bound_names, everywhere, is_elif, is_inside, mentions, within
 
@@ -103,7 +105,7 @@ def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Ite
         for call, role in one_sided.items():
             if meets_those_who_stay(module, call) or is_answered_around(program, module, call):
                 continue
-            if call not in paired and not has_partner(module, call, one_sided):
+            if call not in paired and not has_partner(program, module, call, one_sided):
                 yield Finding(
                     module,
                     call,
@@ -112,16 +114,24 @@ def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Ite
                 )
 
 
-def has_partner(module: Module, call: ast.Call, one_sided: dict[ast.Call, Role]) -> bool:
+def has_partner(
+    program: Program, module: Module, call: ast.Call, one_sided: dict[ast.Call, Role]
+) -> bool:
     """Whether the other branch of a test calls the same: rank 0 sends, the others receive."""
+    (missing,) = RANKS - {one_sided[call]}
     return any(
-        role is not one_sided[call]
-        and module.last_name(other.func) == module.last_name(call.func)
-        and any(
-            isinstance(up, ast.If) and up in module.ancestors(other)
-            for up in module.ancestors(call)
+        other is not call
+        and module.function(other) is module.function(call)
+        and (
+            one_sided.get(other) is missing
+            or (exclusive(call, other) and missing in roles_reaching(program, module, other))
         )
-        for other, role in one_sided.items()
+        and any(
+            other in one_sided or value_for_role(module, up.test, missing) is not UNKNOWN
+            for up in module.ancestors(call)
+            if isinstance(up, ast.If) and up in module.ancestors(other)
+        )
+        for other in module.calls_to(module.last_name(call.func))
     )
 
 
@@ -260,7 +270,9 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
     edits: tuple[Edit, ...] = ()
     if provable and decision.names and not is_partial:
         in_backward = any(
-            mentions(call, name) for call in loop.backwards for name in decision.names
+            mentions(call, name if name.startswith("self.") else name.partition(".")[0])
+            for call in loop.backwards
+            for name in decision.names
         )
         steps = isinstance(decision.exit, ast.Call)
         if not (in_backward or steps) and is_number_test(module, test.test, decision.names):

@@ -22,10 +22,12 @@ from ..analysis.effects.early_reads import (
     LOOKING,
     early_reads,
     never_both,
+    own_texts,
     where_it_is_found,
 )
 from ..analysis.effects.file_effects import folder_of
 from ..analysis.effects.met_between import waits_between
+from ..analysis.effects.path_text import is_option
 from ..analysis.effects.written_paths import clock_in, is_memory, names_rank
 from ..analysis.models.loaded_models import holds_used_model
 from ..analysis.ranks.certain_reach import OF_A_RANK
@@ -203,12 +205,28 @@ def reads_behind_saves(
         ]
         if saved is None or not (by_function or reads_checkpoint(module, call, folders)):
             continue
-        if is_of_its_writers(module, saved, stmt):
+        if is_of_its_writers(module, saved, stmt) or is_of_the_user(program, module, saved, call):
             continue
         if roles_reaching(program, module, call) >= RANKS and not waits_between(
             program, module, saved, stmt
         ):
             yield call, saved
+
+
+def is_of_the_user(program: Program, module: Module, saved: ast.Call, load: ast.Call) -> bool:
+    """Whether a load is of a file that the user names, and the save above it of another.
+
+    ``torch.load(args.resume)`` where it is empty by default, below a save to a path without it.
+    """
+    path, target = argument(load, 0, "f"), argument(saved, 1, "f")
+    saves_here = module.dotted(saved.func) in ("torch.save", "save_on_main")
+    if path is None or target is None or not (saves_here and is_option(program, module, [path])):
+        return False
+    assert isinstance(path, ast.Attribute)
+    set_here = any(path.attr in where.attribute_values for where in program.modules)
+    written = own_texts(program, module, target, saved)
+    is_empty = not program.options[path.attr].default
+    return is_empty and not set_here and not any(f"<{path.attr}>" in text for text in written)
 
 
 def is_of_its_writers(module: Module, saved: ast.Call, stmt: ast.stmt) -> bool:
@@ -292,8 +310,22 @@ def saving_functions(program: Program) -> set[str]:
         function.name
         for module, call in program.calls_to("save", "save_on_main", "save_pretrained")
         for function in [module.function(call)]
-        if function is not None and function.name != "save_on_main"
+        if function is not None
+        and function.name != "save_on_main"
+        and not is_of_another_library(program, module, call)
     }
+
+
+def is_of_another_library(program: Program, module: Module, save: ast.Call) -> bool:
+    """``OmegaConf.save(config, path)``, and whatever else is imported and saves no checkpoint."""
+    root, _, _ = module.text(save.func).partition(".")
+    dotted = module.dotted(save.func)
+    return (
+        root in module.aliases
+        and not dotted.startswith("torch")
+        and dotted.endswith(".save")
+        and not any(program.callees(module, save))
+    )
 
 
 def saving_calls(module: Module, savers: set[str]) -> list[ast.Call]:

@@ -40,7 +40,7 @@ from ..analysis.ranks.certain_reach import surely_on_every_rank
 from ..analysis.ranks.divergence_walk import enumerated_name
 from ..analysis.ranks.rank_reach import Role, roles_reaching
 from ..analysis.training.program import Program
-from ..editing.edits import Edit, Insert
+from ..editing.edits import Edit, Import, Insert
 from ..editing.helpers import helper_names
 from ..findings import Finding, Safety, Severity
 from ..fixes.left_to_main import may_be_left_to_main
@@ -130,11 +130,11 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     if is_read and not runs_in_save_pretrained(program, module, stmt):
         if not in_lock_step(program, module, stmt):
             return Finding(module, call, f"{because}; ranks may pass it unequally often")
-        edits = (*edits, Insert(stmt, WAIT, "after"))
+        edits = (*edits, Insert(stmt, WAIT, "after"), Import("torch"))
     if each.effect.kind is Kind.REMOVE and is_read_before(program, module, stmt, each.path):
         if not in_lock_step(program, module, stmt):
             return Finding(module, call, f"{because}; ranks may pass it unequally often")
-        edits = (Insert(stmt, STILL_READING), *edits)
+        edits = (Insert(stmt, STILL_READING), *edits, Import("torch"))
     return Finding(module, call, because, edits)
 
 

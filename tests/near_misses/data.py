@@ -127,6 +127,14 @@ UNTOUCHED: list[tuple[str, str, str]] = [
     ("DF403", "no training and no evaluation", """
         lines = lines[args.local_rank::torch.distributed.get_world_size()]
         """),
+    ("DF403", "the part of a tensor that is a rank's", """
+        import torch
+        ranks, rank = torch.distributed.get_world_size(), torch.distributed.get_rank()
+        for batch in torch.utils.data.DataLoader(data):
+            whole = gathered(model(batch))
+            own = torch.chunk(whole, ranks)[rank] + whole.chunk(ranks)[rank]
+            own.sum().backward()
+        """),
     ("DF403", "nothing is dealt", """
         import torch
         for batch in torch.utils.data.DataLoader(data):

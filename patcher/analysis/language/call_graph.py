@@ -362,8 +362,14 @@ class CallGraph(ModuleSet):
         method = method_of(self, base, function.name)
         if method is not None and method[1] is function:
             return True
-        inherits = base[1] in [definition for _, definition in classes_above(self, owner)]
-        return None if inherits else False  # a subclass may have its own
+        if base[1] not in [definition for _, definition in classes_above(self, owner)]:
+            return False
+        if method is not None and is_left_to_subclasses(*method):
+            name = function.name
+            own = [each for _, below in self._classes_below[base[1]] for each in below.body]
+            if [each for each in own if getattr(each, "name", "") == name] == [function]:
+                return True
+        return None  # a subclass may have its own
 
     def _is_of_library(self, module: Module, node: ast.expr) -> bool:
         """Whether a name is a library's module, or something in one."""
@@ -373,6 +379,16 @@ class CallGraph(ModuleSet):
             return False
         links = self.links(module)
         return node.id not in links.modules and node.id not in links.names
+
+
+def is_left_to_subclasses(module: Module, method: Function) -> bool:
+    """Whether a method is there to be overridden: it is abstract, or raises NotImplementedError."""
+    match method.body[-1]:
+        case ast.Raise(exc=ast.Name(id="NotImplementedError")):
+            return True
+        case ast.Raise(exc=ast.Call(func=ast.Name(id="NotImplementedError"))):
+            return True
+    return any(module.last_name(each) == "abstractmethod" for each in method.decorator_list)
 
 
 def _functions_named(module: Module, name: ast.expr) -> list[ast.Name | ast.Attribute]:

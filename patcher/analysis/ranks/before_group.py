@@ -1,4 +1,4 @@
-"""Code that runs before the process group exists, where no process has a rank yet."""
+"""Code that runs before the process group exists or behind its end, where nobody has a rank."""
 
 from __future__ import annotations
 
@@ -92,3 +92,23 @@ def runs_before_group(program: Program, module: Module, node: ast.AST) -> bool:
 def _is_before(node: ast.AST, calls: list[ast.Call]) -> bool:
     """Whether each of the calls is below a node on the same way, not on another branch."""
     return all(precedes(node, call) and not exclusive(node, call) for call in calls)
+
+
+def place_behind_group(
+    program: Program, module: Module, node: ast.AST
+) -> tuple[Module, ast.AST] | None:
+    """The node, or what leads to it, that stands behind the end of the group; None if nothing."""
+    ends = program.calls_to("destroy_process_group")
+    pending: list[tuple[Module, ast.AST]] = [(module, node)] if ends else []
+    seen: set[Function] = set()
+    while pending:
+        where, place = pending.pop()
+        function = where.function(place)
+        for home, end in ends:
+            is_above = home is where and home.function(end) is function and precedes(end, place)
+            if is_above and not exclusive(end, place):
+                return where, place
+        if function is not None and function not in seen:
+            seen.add(function)
+            pending += program.callers(function)
+    return None

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from ....record import record
-from ...source.module import Module
+from ...source.module import Module, cached_per_module
 from ...source.tree import (
     argument_values,
     below,
@@ -148,17 +148,29 @@ class DivergenceWalk:
         is_tainted = gate is not None or self.depends_on(stmt.value, tainted)
         targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
         for target in targets:
-            for node in below(target):
-                name = variable_name(node)
-                if not name or (name in self.kept and isinstance(target, ast.Tuple)):
+            for name in self.bound_in(target):
+                if name in self.kept and isinstance(target, ast.Tuple):
                     continue
                 if is_tainted:
-                    tainted.add(name)
+                    tainted |= {name, parts_of_owner(name)}
                     self.tainted_by.setdefault(name, set()).add(stmt)
                     if self.selects(stmt.value, tainted):
                         tainted.add(size_of(name))
                 elif not isinstance(stmt, ast.AugAssign) and not isinstance(target, ast.Subscript):
-                    tainted -= {name, size_of(name)}
+                    tainted -= {name, size_of(name), parts_of(name)}
+
+    def bound_in(self, target: ast.expr) -> list[str]:
+        """The variables that an assignment to a target gives a value, or a part of one."""
+        names = {node: self.name_of(node) for node in below(target)}
+        owners = {node.value for node in names if isinstance(node, ast.Attribute) and names[node]}
+        return [name for node, name in names.items() if name and node not in owners]
+
+    def name_of(self, node: ast.AST) -> str:
+        """``x``, ``self.x``, or ``state.x`` where the module sets that; else the empty string."""
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            name = f"{node.value.id}.{node.attr}"
+            return name if name in attributes_set(self.module) else variable_name(node)
+        return variable_name(node)
 
     def selects(self, value: ast.expr, tainted: set[str]) -> bool:
         """Whether the values of a tensor decide how many items an expression has."""
@@ -173,7 +185,7 @@ class DivergenceWalk:
         if last == "step" and depends and call not in self.steps:
             self.steps.append(call)
         if last in IN_PLACE_COLLECTIVES:
-            tainted -= {variable_name(arg) for arg in argument_values(call)}
+            tainted -= {self.name_of(arg) for arg in argument_values(call)}
         elif isinstance(call.func, ast.Attribute) and last in MUTATORS:
             name = variable_name(call.func.value)
             if name and (gate or depends):
@@ -223,18 +235,44 @@ class DivergenceWalk:
                 yield f"{called}()"
                 if isinstance(part, ast.Call) and self.module.dotted(part.func) in CLOCKS:
                     yield BY_CLOCK
-            if name := variable_name(part):
+            if name := self.name_of(part):
                 yield name
+            if isinstance(part, ast.Name):
+                yield parts_of(name)
+            elif name and isinstance(part, ast.Attribute) and isinstance(part.value, ast.Name):
+                yield part.value.id  # and no other part of it
+                index += 1
             index += 1
 
     def read(self, node: ast.AST) -> set[str]:
         """Variables that an expression depends on."""
-        names = {name for name in map(variable_name, below(node)) if name}
+        names = {name for name in map(self.name_of, below(node)) if name}
         return {
             name
             for name in names
             if self.depends_on(node, {name, size_of(name), *self.sharded_calls})
         }
+
+
+@cached_per_module
+def attributes_set(module: Module) -> frozenset[str]:
+    """What a module gives a value of an object's parts, as ``state.step``."""
+    return frozenset(
+        f"{node.value.id}.{node.attr}"
+        for node in module.nodes(ast.Attribute)
+        if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)
+    )
+
+
+def parts_of_owner(name: str) -> str:
+    """How an object is told among the tainted names, where ``x.a`` is one; else the name."""
+    owner, dot, _ = name.partition(".")
+    return parts_of(owner) if dot and owner != "self" else name
+
+
+def parts_of(name: str) -> str:
+    """How it is told among the tainted names that some part of an object is."""
+    return f"{name}.*"
 
 
 def size_of(name: str) -> str:

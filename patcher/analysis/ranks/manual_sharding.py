@@ -1,7 +1,7 @@
 """Scripts that shard their examples by hand, without a DistributedSampler.
 
-They select by ``i % world_size == rank``, ``lines[rank::world_size]`` or
-``range(rank, n, world_size)``.
+They select by ``i % world_size == rank``, ``lines[rank::world_size]``,
+``range(rank, n, world_size)`` or ``array_split(lines, world_size)[rank]``.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 from ...editing.helpers import helper_names
 from ...source.module import Module
-from ...source.tree import everywhere, parameters
+from ...source.tree import argument_values, everywhere, parameters
 from ..language.conditions import condition
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
@@ -62,6 +62,13 @@ def selections_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
             and looks_like_rank(program, module, cut.lower)
         ):
             yield part
+    for pick in module.nodes(ast.Subscript):
+        if (
+            isinstance(pick.value, ast.Call)
+            and deals_parts(program, module, pick.value)
+            and looks_like_rank(program, module, pick.slice)
+        ):
+            yield pick
     for call in module.calls_to("range"):
         if (
             len(call.args) == 3
@@ -69,6 +76,19 @@ def selections_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
             and looks_like_world_size(program, module, call.args[2])
         ):
             yield call
+
+
+def deals_parts(program: Program, module: Module, call: ast.Call) -> bool:
+    """``array_split(lines, world_size)``: a function that is no tensor's, and gets their number."""
+    func = call.func
+    owner = func.value if isinstance(func, ast.Attribute) else func
+    return (
+        isinstance(owner, ast.Name)
+        and (owner is func or owner.id in module.aliases)
+        and not module.dotted(func).startswith("torch.")
+        and len(values := [*argument_values(call)]) > 1
+        and any(looks_like_world_size(program, module, value) for value in values)
+    )
 
 
 def looks_like_rank(program: Program, module: Module, node: ast.expr) -> bool:

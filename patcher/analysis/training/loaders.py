@@ -466,11 +466,12 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
     ]
     if stores:
         return _trace_stores(graph, module, reaching(module, stores[::-1], name), depth)
-    if function is not None and name.id in parameters(function):
-        return _trace_parameter(graph, module, function, name.id, depth)
-    if function is not None:
-        stores = module.stores.get((None, name.id), [])
-        return _trace_stores(graph, module, reaching(module, stores, function), depth)
+    while function is not None:
+        if name.id in parameters(function):
+            return _trace_parameter(graph, module, function, name.id, depth)
+        inner, function = function, module.function(function)
+        if stores := module.stores.get((function, name.id), []):
+            return _trace_stores(graph, module, reaching(module, stores, inner), depth)
     return None
 
 
