@@ -461,8 +461,13 @@ CARDS = """
 import torch
 
 def main(model, cards):
-    if cards > 1 and not torch.distributed.is_initialized():
-        model = torch.nn.DataParallel(model)
+    is_spread = is_drawn = False
+    if others:
+        is_drawn = True
+    if cards > 1:
+        if not torch.distributed.is_initialized():
+            model = torch.nn.DataParallel(model)
+        is_spread = True
     if torch.distributed.is_initialized():
         model = torch.nn.parallel.DistributedDataParallel(model)
     for batch in loader:
@@ -479,6 +484,8 @@ IN_LINES = "if {test}:\n        bare = {first}\n    else:\n        bare = {secon
         ("cards > 1", "model.module", "model", True),
         ("cards > 1", "model.module", "copy", False),
         ("others > 1", "model.module", "model", False),
+        ("is_spread", "model.module", "model", True),
+        ("is_drawn", "model.module", "model", False),
         ("hasattr(model, 'module')", "model.module", "model", False),
         ("hasattr(encoder, 'module')", "model.module", "model", True),
         ("hasattr(encoder, 'module')", "model.module", "copy", False),

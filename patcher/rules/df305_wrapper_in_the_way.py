@@ -33,19 +33,23 @@ from ..analysis.models.wrapper_attributes import (
     may_be_engine,
 )
 from ..analysis.models.wrapping import averages_otherwise, is_whatever_cards
-from ..analysis.ranks.certain_reach import is_negated
-from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, Role, is_doubtful, value_for_role
+from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, Role, value_for_role
 from ..analysis.training.frameworks import starts_under_horovod
 from ..analysis.training.program import Program
-from ..editing.edits import Import, Rewrite
+from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.data_parallel import NO_GROUP, is_move, wrap_in
+from ..fixes.data_parallel import is_move
 from ..fixes.process_group import unwrapped_model
-from ..source.branches import exclusive, is_in
+from ..fixes.wrapper_tests import (
+    Wrapped,
+    isinstance_tests,
+    n_gpu_tests,
+    tests_of_the_wrapper,
+    wrapper_names,
+)
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
-    Function,
-    below,
     everywhere,
     is_inside,
     mentions,
@@ -58,14 +62,11 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF305", Severity.ERROR, Safety.SAFE
 
-TORCH_DDP = "torch.nn.parallel.DistributedDataParallel"
 DOWNLOADS = ("load_state_dict_from_url", "load_url", "hf_hub_download")
 MODEL_ATTRIBUTES = {  # of transformers' models; wrappers lack them
     *("generate", "save_pretrained", "push_to_hub", "config", "generation_config"),
     *("resize_token_embeddings", "get_input_embeddings", "set_input_embeddings", "tie_weights"),
 }
-Wrapped = tuple[Function | None, str, ast.stmt]
-"""The scope and the name of a wrapped model, and the statement that binds it."""
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 AROUND = "and what a step computes around it has no averaged gradients: call it in forward()"
 
@@ -194,144 +195,6 @@ def is_engine_elsewhere(program: Program, name: str) -> bool:
         for scope, wrapped, wrap in wrapper_names(module)
         if wrapped == name
     )
-
-
-def isinstance_tests(program: Program, module: Module) -> Iterator[Finding]:
-    """``isinstance(model, DataParallel)``, which is False for a DistributedDataParallel."""
-    for call in module.calls_to("isinstance"):
-        if len(call.args) != 2:
-            continue
-        kinds = call.args[1].elts if isinstance(call.args[1], ast.Tuple) else [call.args[1]]
-        names = [module.last_name(kind) for kind in kinds]
-        if "DataParallel" not in names or "DistributedDataParallel" in names:
-            continue
-        if asks_for_ddp_too(module, call):
-            continue
-        asserted = next((up for up in module.ancestors(call) if isinstance(up, ast.Assert)), None)
-        if asserted is not None:
-            if is_negated(module, call, asserted.test):
-                continue  # it refuses DataParallel
-            because = f"{module.text(call)} fails on ranks: call this where there is no group only"
-            yield Finding(module, call, because)
-        else:
-            if isinstance(call.args[1], ast.Tuple):
-                edit = Rewrite(kinds[-1], f", {TORCH_DDP}", after=True)
-            else:
-                edit = Rewrite(kinds[0], f"({module.text(kinds[0])}, {TORCH_DDP})")
-            because = f"{module.text(call)} is False for DistributedDataParallel"
-            severity = Severity.DEGRADED if is_doubtful(program, module, call) else None
-            yield Finding(module, call, because, (edit, Import("torch")), severity=severity)
-
-
-def asks_for_ddp_too(module: Module, call: ast.Call) -> bool:
-    """``isinstance(model, DataParallel) or isinstance(model, DistributedDataParallel)``.
-
-    Or an ``elif`` that asks the latter.
-    """
-    around = module.parents[call]
-    others: list[ast.expr] = around.values if isinstance(around, ast.BoolOp) else []
-    if isinstance(around, ast.If) and around.test is call and len(around.orelse) == 1:
-        (behind,) = around.orelse
-        others = [behind.test] if isinstance(behind, ast.If) else []
-    return any(
-        same_code(other.args[0], call.args[0])
-        and any(
-            isinstance(part, ast.expr) and module.last_name(part) == WRAPPERS[1]
-            for part in below(other.args[1])
-        )
-        for other in others
-        if isinstance(other, ast.Call)
-        and module.last_name(other.func) == "isinstance"
-        and len(other.args) == 2
-    )
-
-
-def n_gpu_tests(module: Module) -> Iterator[Finding]:
-    """``model.module if args.n_gpu > 1 else model``, where a rank's n_gpu is 1."""
-    counting = {up for node in module.occurrences("n_gpu") for up in module.ancestors(node)}
-    choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
-    for choice in choices:
-        test = choice.test
-        if not isinstance(test, ast.Compare) or test not in counting:
-            continue
-        answers = {value_for_role(module, test, role) for role in RANKS}
-        if answers not in ({True}, {False}):
-            continue
-        (holds,) = answers
-        never = choice.orelse if holds else choice.body  # where no rank comes to
-        models = {
-            use.value.id
-            for part in (never if isinstance(never, list) else [never])
-            for use in everywhere(part, ast.Attribute)
-            if use.attr == "module" and isinstance(use.value, ast.Name)
-        }
-        if len(models) == 1 and (not holds or names_in_part(choice.body, models)):
-            (model,) = models
-            asks = f"hasattr({model}, 'module')"
-            unless = "unless" if holds else "where"
-            because = f"{model}.module is used only {unless} {module.text(test)}"
-            rewrite = Rewrite(test, f"not {asks}" if holds else asks)
-            yield Finding(module, test, because, (rewrite,))
-
-
-def names_in_part(part: ast.expr | list[ast.stmt], names: set[str]) -> bool:
-    """Whether one side of a choice mentions a name."""
-    return any(
-        name.id in names
-        for each in (part if isinstance(part, list) else [part])
-        for name in everywhere(each, ast.Name)
-    )
-
-
-def tests_of_the_wrapper(module: Module) -> Iterator[Finding]:
-    """``model.module if cards > 1 else model``, where that test wraps a lone process's model.
-
-    A rank's model is wrapped whatever the test says, also one that asks another model.
-    """
-    of_ranks = {module.statement(call) for call in module.calls_to("DistributedDataParallel")}
-    wrapped = {name for _, name, stmt in wrapper_names(module) if stmt in of_ranks}
-    gates = {
-        (target.id, module.text(up.test).partition(f" and {NO_GROUP}")[0])
-        for call in module.calls_to("DataParallel")
-        for stmt in [module.statement(call)]
-        for up in module.ancestors(stmt)
-        if isinstance(up, ast.If) and isinstance(stmt, ast.Assign)
-        if any(is_in(stmt, each) for each in up.body)
-        for target in stmt.targets
-        if isinstance(target, ast.Name)
-    }
-    choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
-    for choice in choices:
-        first, second = whole_text(module, choice.body), whole_text(module, choice.orelse)
-        for name in sorted(wrapped):
-            is_unwrapped = first != second and first.replace(f"{name}.module", name) == second
-            test = module.text(choice.test)
-            if is_unwrapped and ((name, test) in gates or asks_of_bare(choice.test, wrapped)):
-                because = f"{name}.module is used only where {test}"
-                edit = Rewrite(choice.test, f"hasattr({name}, 'module')")
-                yield Finding(module, choice.test, because, (edit,))
-
-
-def asks_of_bare(test: ast.expr, wrapped: set[str]) -> bool:
-    """``hasattr(encoder, "module")``, of another name than those of wrapped models."""
-    match test:
-        case ast.Call(func=ast.Name("hasattr"), args=[ast.Name(name), ast.Constant("module")]):
-            return name not in wrapped
-    return False
-
-
-def whole_text(module: Module, part: ast.expr | list[ast.stmt]) -> str:
-    return "\n".join(map(module.text, part if isinstance(part, list) else [part]))
-
-
-def wrapper_names(module: Module) -> Iterator[Wrapped]:
-    """Scope, name and statement of ``model = DistributedDataParallel(model, …)``."""
-    for call in module.calls_to(*WRAPPERS):
-        stmt = module.statement(call)
-        if isinstance(stmt, ast.Assign) and (stmt.value is call or wrap_in(module, call)):
-            for target in stmt.targets:
-                if isinstance(target, ast.Name):
-                    yield module.function(stmt), target.id, stmt
 
 
 def key_of_state(module: Module, use: ast.Attribute) -> str:
