@@ -105,6 +105,13 @@ def test_the_function_goes_over_all_examples(calls: str) -> None:
     assert found("DF512", after) == []
 
 
+def test_a_model_is_also_put_into_eval_mode_by_train() -> None:
+    text = script().replace("model.eval()", "model.train(False)")
+    assert len(found("DF512", text)) == 1
+    assert "over_all_examples(batches)" in fixed("DF512", text)
+    assert len(found("DF512", text.replace("train(False)", "train()"))) == 1, "under no_grad()"
+
+
 def test_a_loop_among_the_training_s_own_is_only_reported() -> None:
     text = script() + "    model.eval()\n    for x, y in loader:\n        hits += model(x).sum()\n"
     inline = [finding for finding in found("DF512", text) if "line" in finding.because]

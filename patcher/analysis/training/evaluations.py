@@ -14,10 +14,12 @@ from ...source.module import Module
 from ...source.tree import (
     FUNCTIONS,
     Function,
+    argument,
     argument_values,
     assigned_pairs,
     bound_names,
     is_empty_list,
+    is_false,
     is_inside,
     is_number,
     locate,
@@ -298,6 +300,7 @@ def find_evaluations(graph: CallGraph) -> list[Evaluation]:
 def _evaluating_functions(module: Module) -> list[Function]:
     """Functions that put something in eval mode or run without gradients."""
     calling = {module.function(call) for call in module.calls_to("eval", *GRADLESS)}
+    calling |= {module.function(call) for call in module.calls_to("train") if is_eval_mode(call)}
     return [
         function
         for function in module.functions.values()
@@ -353,12 +356,15 @@ def called_parameters(function: Function, loop: ast.For) -> list[str]:
 
 
 def is_eval_mode(call: ast.Call) -> bool:
-    """Whether a call is ``model.eval()`` or ``self.model.eval()``."""
+    """Whether a call is ``model.eval()``, ``model.train(False)`` or that of ``self.model``."""
     func = call.func
+    if not isinstance(func, ast.Attribute):
+        return False
+    switch = argument(call, 0, "mode")
+    is_off = switch is None if func.attr == "eval" else switch is not None and is_false(switch)
     return (
-        isinstance(func, ast.Attribute)
-        and func.attr == "eval"
-        and not call.args
+        is_off
+        and func.attr in ("eval", "train")
         and (
             isinstance(func.value, ast.Name)
             or (isinstance(func.value, ast.Attribute) and isinstance(func.value.value, ast.Name))
@@ -381,7 +387,7 @@ def without_withs(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 def _inline(graph: CallGraph, module: Module) -> Iterator[Evaluation]:
     """Evaluation loops inside training functions or at module level."""
     scopes = {module.function(call) for call in module.calls_to("backward")} | {None}
-    modes = [call for call in module.calls_to("eval") if is_eval_mode(call)]
+    modes = [call for call in module.calls_to("eval", "train") if is_eval_mode(call)]
     for mode in modes:
         if module.function(mode) not in scopes:
             continue
