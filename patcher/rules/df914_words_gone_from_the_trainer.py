@@ -1,0 +1,168 @@
+"""The Trainer of transformers is asked in words that it has no more.
+
+What         TrainingArguments(evaluation_strategy=…), Trainer(tokenizer=…), an option of an older
+             release that chose nothing else, or a subclass whose compute_loss() or training_step()
+             does not take the number of items that a batch has.
+At run time  TypeError when the arguments or the Trainer are made, or in the first step.
+Example      args = TrainingArguments("out", evaluation_strategy="epoch", no_cuda=True)
+Fix          Today's word; an option that is gone, and chose what is the rule now, is left out. A
+             method takes num_items_in_batch=None, and a loss that does not use it is divided by the
+             accumulation, as before.
+Fix safety   Safe: the line could only raise before. TensorBoard's folder is left to its variable,
+             TENSORBOARD_LOGGING_DIR.
+Source       transformers.TrainingArguments and Trainer of 5.23; the migration guide of version 5
+"""
+
+import ast
+from collections import defaultdict
+from collections.abc import Iterator
+
+from ..analysis.training.program import Program
+from ..analysis.training.vendored import any_has_own
+from ..editing.edits import Edit, Insert, Rewrite
+from ..findings import Finding, Safety, Severity
+from ..fixes.statements import arguments_in_order
+from ..source.module import Module
+from ..source.tree import everywhere, is_false, is_true, keyword, parameters
+
+CODE, SEVERITY, SAFETY = "DF914", Severity.ERROR, Safety.SAFE
+ANYWHERE = True
+
+ARGUMENTS = ("TrainingArguments", "Seq2SeqTrainingArguments")
+RENAMED = {
+    "evaluation_strategy": "eval_strategy",
+    "no_cuda": "use_cpu",
+    "per_gpu_train_batch_size": "per_device_train_batch_size",
+    "per_gpu_eval_batch_size": "per_device_eval_batch_size",
+    "push_to_hub_model_id": "hub_model_id",
+    "push_to_hub_token": "hub_token",
+    "warmup_ratio": "warmup_steps",  # below 1 it is a part of all steps
+}
+# What a word that is True asks for today; what is False is left out.
+SWITCHES = {
+    "group_by_length": "train_sampling_strategy='group_by_length'",
+    "adafactor": "optim='adafactor'",
+    "include_inputs_for_metrics": "include_for_metrics=['inputs']",
+}
+LEFT_OUT = frozenset(
+    (
+        *("overwrite_output_dir", "logging_dir", "save_safetensors", "fp16_backend"),
+        *("half_precision_backend", "fp16_opt_level", "use_ipex", "use_mps_device", "torchdynamo"),
+        *("jit_mode_eval", "past_index", "mp_parameters", "tpu_num_cores", "tpu_metrics_debug"),
+        *("ray_scope", "xpu_backend", "include_tokens_per_second", "use_legacy_prediction_loop"),
+    )
+)
+# Methods that a subclass may have, with what the Trainer passes them today.
+PASSED = {
+    "compute_loss": "num_items_in_batch",
+    "training_step": "num_items_in_batch",
+    "log": "start_time",
+}
+OWN_SCALE = "loss_is_scaled_for_ga"  # of a Trainer: whether compute_loss divides by accumulation
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not any("transformers" in module.imported_packages for module in program.modules):
+        return
+    if any_has_own(program, "transformers"):
+        return
+    heirs = trainers(program)
+    for module in program.modules:
+        for call in module.calls_to(*ARGUMENTS):
+            if module.dotted(call.func).startswith("transformers."):
+                yield from old_words(module, call)
+        takes_tokenizer = {
+            owner.name
+            for owner in heirs
+            for each in owner.body
+            if isinstance(each, ast.FunctionDef) and each.name == "__init__"
+            if "tokenizer" in parameters(each)
+        }
+        names = {owner.name for owner in heirs} - takes_tokenizer
+        for call in module.calls_to("Trainer", "Seq2SeqTrainer", *names):
+            is_library = module.dotted(call.func).startswith("transformers.")
+            word = keyword(call, "tokenizer")
+            if word is not None and (is_library or module.last_name(call.func) in names):
+                edit = Rewrite(word, f"processing_class={module.text(word.value)}")
+                yield Finding(module, word, "the Trainer takes no tokenizer", (edit,))
+        for owner in heirs:
+            if owner in module.nodes(ast.ClassDef):
+                yield from old_methods(module, owner)
+
+
+def trainers(program: Program) -> list[ast.ClassDef]:
+    """The program's classes that derive from a Trainer of transformers, also through others."""
+    heirs: dict[str, list[ast.ClassDef]] = defaultdict(list)
+    found: list[ast.ClassDef] = []
+    for module in program.modules:
+        for owner in module.nodes(ast.ClassDef):
+            for base in owner.bases:
+                heirs[module.last_name(base)].append(owner)
+                name = module.dotted(base)
+                if name.startswith("transformers.") and name.endswith("Trainer"):
+                    found.append(owner)
+    for owner in found:  # grows
+        found += [heir for heir in heirs.pop(owner.name, ()) if heir not in found]
+    return found
+
+
+def old_words(module: Module, call: ast.Call) -> Iterator[Finding]:
+    """The words of TrainingArguments(…) that are gone, in one finding."""
+    words = arguments_in_order(call)
+    told = [word.arg for word in call.keywords if word.arg]
+    new = {
+        index: today
+        for index, word in enumerate(words)
+        if isinstance(word, ast.keyword) and (today := of_today(module, word, told)) is not None
+    }
+    if not new:
+        return
+    gone = [word.arg for index in new if isinstance(word := words[index], ast.keyword)]
+    because = f"{module.text(call.func)} takes no {', '.join(map(str, gone))}"
+    edits: list[Edit] = [Rewrite(words[index], text) for index, text in new.items() if text]
+    dropped = [index for index, text in new.items() if not text]
+    kept = [index for index in range(len(words)) if index not in dropped]
+    for first in [index for index in dropped if index - 1 not in dropped]:
+        behind = next((index for index in kept if index > first), None)
+        if behind is not None:
+            edits.append(Rewrite(words[first], "", words[behind], before=True))
+        elif first:
+            edits.append(Rewrite(words[first - 1], "", words[-1], after=True))
+    yield Finding(module, call, because, tuple(edits))
+
+
+def of_today(module: Module, word: ast.keyword, told: list[str]) -> str | None:
+    """What stands for a word today, "" where it is left out; None for a word of today."""
+    name = word.arg or ""
+    if name in RENAMED and RENAMED[name] not in told:
+        return f"{RENAMED[name]}={module.text(word.value)}"
+    if name in SWITCHES and (is_true(word.value) or is_false(word.value)):
+        return SWITCHES[name] if is_true(word.value) else ""
+    return "" if name in LEFT_OUT else None
+
+
+def old_methods(module: Module, owner: ast.ClassDef) -> Iterator[Finding]:
+    """Methods of a Trainer that do not take what it passes them, and the tokenizer of old."""
+    for method in owner.body:
+        word = PASSED.get(method.name) if isinstance(method, ast.FunctionDef) else None
+        if not isinstance(method, ast.FunctionDef) or word is None:
+            continue
+        of = method.args
+        if of.kwarg is not None or of.vararg is not None or word in parameters(method):
+            continue
+        because = f"{method.name}() is passed {word}"
+        edits: list[Edit] = []
+        if not of.kwonlyargs and (of.defaults or of.args):
+            last = of.defaults[-1] if of.defaults else of.args[-1].annotation or of.args[-1]
+            edits.append(Rewrite(last, f", {word}=None", after=True))
+            if method.name == "compute_loss" and OWN_SCALE not in module.text(owner):
+                edits.append(Insert(method, f"{OWN_SCALE} = False"))
+        yield Finding(module, method, because, tuple(edits))
+    is_own = any(
+        isinstance(node.ctx, ast.Store) and node.attr == "tokenizer"
+        for node in everywhere(owner, ast.Attribute)
+    )
+    for node in () if is_own else everywhere(owner, ast.Attribute):
+        if node.attr == "tokenizer" and module.text(node.value) == "self":
+            because = "the Trainer has no tokenizer"
+            yield Finding(module, node, because, (Rewrite(node, "self.processing_class"),))
