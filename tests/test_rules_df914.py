@@ -89,6 +89,17 @@ FIX: list[tuple[str, str, str]] = [
         Trainer(model, args, processing_class=tokenizer)
         Other(model, args, processing_class=tokenizer)
         """),
+    ("what is read of the arguments of the command line", """
+        from transformers import HfArgumentParser, TrainingArguments
+        (training_args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+        if not training_args.overwrite_output_dir and not training_args.no_cuda:
+            pass
+        """, """
+        from transformers import HfArgumentParser, TrainingArguments
+        (training_args,) = HfArgumentParser(TrainingArguments).parse_args_into_dataclasses()
+        if not getattr(training_args, 'overwrite_output_dir', False) and not training_args.use_cpu:
+            pass
+        """),
     ("methods that do not take what they are passed", """
         from transformers import Trainer
         class Own(Trainer):

@@ -44,9 +44,10 @@ SWITCHES = {
     "adafactor": "optim='adafactor'",
     "include_inputs_for_metrics": "include_for_metrics=['inputs']",
 }
+FOLDER = "overwrite_output_dir"  # which scripts ask themselves
 LEFT_OUT = frozenset(
     (
-        *("overwrite_output_dir", "logging_dir", "save_safetensors", "fp16_backend"),
+        *(FOLDER, "logging_dir", "save_safetensors", "fp16_backend"),
         *("half_precision_backend", "fp16_opt_level", "use_ipex", "use_mps_device", "torchdynamo"),
         *("jit_mode_eval", "past_index", "mp_parameters", "tpu_num_cores", "tpu_metrics_debug"),
         *("ray_scope", "xpu_backend", "include_tokens_per_second", "use_legacy_prediction_loop"),
@@ -71,6 +72,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for call in module.calls_to(*ARGUMENTS):
             if module.dotted(call.func).startswith("transformers."):
                 yield from old_words(module, call)
+        yield from old_reads(module)
         takes_tokenizer = {
             owner.name
             for owner in heirs
@@ -129,6 +131,21 @@ def old_words(module: Module, call: ast.Call) -> Iterator[Finding]:
         elif first:
             edits.append(Rewrite(words[first - 1], "", words[-1], after=True))
     yield Finding(module, call, because, tuple(edits))
+
+
+def old_reads(module: Module) -> Iterator[Finding]:
+    """``training_args.overwrite_output_dir`` of the arguments that HfArgumentParser makes."""
+    parsers = module.calls_to("HfArgumentParser")
+    if not any(module.dotted(call.func).startswith("transformers.") for call in parsers):
+        return
+    for name in (FOLDER, *RENAMED):
+        for node in module.attributes(name):
+            owner = node.value.id if isinstance(node.value, ast.Name) else ""
+            if not owner.endswith("training_args") or not isinstance(node.ctx, ast.Load):
+                continue
+            code = f"getattr({owner}, '{name}', False)" if name == FOLDER else ""
+            edit = Rewrite(node, code or f"{owner}.{RENAMED[name]}")
+            yield Finding(module, node, f"TrainingArguments have no {name}", (edit,))
 
 
 def of_today(module: Module, word: ast.keyword, told: list[str]) -> str | None:
