@@ -90,6 +90,22 @@ FIX: dict[str, tuple[Case, Case]] = {
             'make(y, "valid")',
         ),
     ),
+    "a number says whether it shuffles": (
+        (
+            "def make(data, split, mixed=1):\n    return DataLoader(data, batch_size=8,"
+            " shuffle=bool(mixed))",
+            'make(x, "train")',
+            'make(y, "valid")',
+        ),
+        (
+            "def make(data, split, mixed=1):\n    return DataLoader(data, batch_size=8,"
+            f" shuffle=bool(mixed) and ({ALONE} or split != 'train'),"
+            f" sampler=None if ({ALONE} or split != 'train') else"
+            " DistributedSampler(data, shuffle=bool(mixed)))",
+            'make(x, "train")',
+            'make(y, "valid")',
+        ),
+    ),
     "nothing tells them apart": (
         (
             "def make(data):\n    return DataLoader(data, batch_size=8, shuffle=True)",

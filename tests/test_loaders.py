@@ -86,6 +86,27 @@ FOUND = [
                 for batch in self.loader:
                     model(batch).backward()
         """),
+    ("an attribute of another object", """
+        class Data:
+            def __init__(self):
+                self.loader = DataLoader(mine)
+        data = Data()
+        for batch in data.loader:
+            model(batch).backward()
+        """),
+    ("an attribute of an attribute's object", """
+        class Data:
+            def __init__(self):
+                self.dev = DataLoader(other)
+                self.loader = DataLoader(mine)
+        class Trainer:
+            def __init__(self):
+                self.data = Data()
+            def train(self):
+                for batch in self.data.loader:
+                    model(batch).backward()
+        Trainer().train()
+        """),
     ("what every caller hands over", """
         def train(model, loader):
             for batch in loader:

@@ -321,6 +321,11 @@ def deal(module: Module, call: ast.expr, alone: str) -> tuple[Edit, ...]:
     return (dealt, Define("DealtSampler"))
 
 
+def is_bool(node: ast.expr) -> bool:
+    """``bool(args.shuffle)``, which can be asked twice."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "bool"
+
+
 def replace_shuffle(
     module: Module, loader: Loader, alone: str, lone: str, trains: str
 ) -> tuple[Edit, ...]:
@@ -352,11 +357,11 @@ def replace_shuffle(
         edits.append(Rewrite(shuffle, lone))
     elif is_false(shuffle):
         dealt = f"DistributedSampler({data}, shuffle=False)"
-    elif isinstance(shuffle, WISHES):
+    elif isinstance(shuffle, WISHES) or is_bool(shuffle):
         wish = module.text(shuffle)
         if isinstance(shuffle, ast.Compare):
             wish = f"({wish.removeprefix('(').removesuffix(')')})"
-        elif not isinstance(shuffle, ast.Name | ast.Attribute | ast.Subscript):
+        elif not isinstance(shuffle, ast.Name | ast.Attribute | ast.Subscript | ast.Call):
             wish = f"({wish})"
         edits.append(Rewrite(shuffle, f"{wish} and {lone}"))
         if wish != trains:

@@ -29,6 +29,7 @@ from ..language.call_options import values_in_options
 from ..language.dictionaries import is_of_other_phase, item_of, key_that_trains, values_of
 from ..language.iterated_attributes import iterated_attributes
 from ..language.literal_arguments import CallPlace, calls_that_train, is_possible
+from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
 from .frameworks import RANK_SAMPLERS
@@ -188,7 +189,7 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
         case ast.Name():
             loader = _trace_name(graph, module, node, depth)
             return loader and _with_local_name(module, loader, node)
-        case ast.Attribute(value=ast.Name(id="self")):
+        case ast.Attribute():
             loader = _trace_attribute(graph, module, node, depth)
             name = "" if loader is None else loader.name_in(module.text(node))
             return loader and replace(loader, name=name, scope=module.function(node))
@@ -527,21 +528,23 @@ def _trace_parameter(
 def _trace_attribute(
     graph: CallGraph, module: Module, node: ast.Attribute, depth: int
 ) -> Loader | None:
-    """The loader that the class around ``node`` assigns to ``self.loader``."""
-    owner = module.enclosing_class(node)
-    if owner is None:
+    """The loader that a class assigns to ``self.loader``, for ``data.loader`` of such an object."""
+    is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
+    around = module.enclosing_class(node) if is_own else None
+    found = (module, around) if around else None if is_own else class_of(graph, module, node.value)
+    if found is None:
         return None
-    name = module.text(node)
+    where, owner = found
     places = [
         (target, stmt.value, index)
         for stmt in everywhere(owner, ast.Assign)
         for target, index in _targets(stmt)
-        if isinstance(target, ast.Attribute) and module.text(target) == name
+        if isinstance(target, ast.Attribute) and where.text(target) == f"self.{node.attr}"
     ]
     return of_any_branch(
-        trace_loader(graph, module, value, depth + 1)
+        trace_loader(graph, where, value, depth + 1)
         if index is None
-        else _trace_unpacked(graph, module, value, index, depth + 1)
+        else _trace_unpacked(graph, where, value, index, depth + 1)
         for target, value, index in places
         if target is places[0][0] or exclusive(target, places[0][0])
     )
