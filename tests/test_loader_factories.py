@@ -99,7 +99,7 @@ FIX: dict[str, tuple[Case, Case]] = {
         ),
         (
             "def make(data, split, mixed=1):\n    return DataLoader(data, batch_size=8,"
-            f" shuffle=bool(mixed) and ({ALONE} or split != 'train'),"
+            f" shuffle=bool(mixed) and {ALONE},"
             f" sampler=None if ({ALONE} or split != 'train') else"
             " DistributedSampler(data, shuffle=bool(mixed)))",
             'make(x, "train")',
