@@ -674,6 +674,23 @@ FIX = [
         +    total = len(data) // (args.size * world_size) * 3
              scheduler = LambdaLR(optimizer, lambda s: max(0.0, 1 - s / total))
         """),  # noqa: E501
+    ("DF702", "a horizon that stands in the schedule's own call", """
+        import math, torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        def train(args, data, model):
+            loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+            schedule = OneCycleLR(optimizer, 0.1, total_steps=3 * math.ceil(len(data) / args.size))
+            for batch in loader:
+                model(batch).backward()
+                schedule.step()
+        """, """
+        @@ -4,3 +4,4 @@
+             loader = DataLoader(data, sampler=DistributedSampler(data), batch_size=args.size)
+        -    schedule = OneCycleLR(optimizer, 0.1, total_steps=3 * math.ceil(len(data) / args.size))
+        +    world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        +    schedule = OneCycleLR(optimizer, 0.1, total_steps=3 * math.ceil(len(data) / (args.size * world_size)))
+             for batch in loader:
+        """),  # noqa: E501
     ("DF702", "the steps after which the loader begins anew", """
         import torch
         from torch.utils.data import DataLoader, DistributedSampler

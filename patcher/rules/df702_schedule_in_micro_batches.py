@@ -290,7 +290,8 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
     quantities = computed_from(loop, step_quantities(loop) | set(restart_intervals(loop)))
     name = f"({NUMBER_OF_RANKS})" if module.occurrences(WORLD) else WORLD
     for stmt in within(loop.scope, ast.Assign):
-        if not any(module.text(target) in quantities for target in stmt.targets):
+        is_counted = any(module.text(target) in quantities for target in stmt.targets)
+        if not is_counted and not is_schedule(module, stmt.value):
             continue
         for node in everywhere(stmt.value, ast.BinOp):
             if loader.drop_last and is_example_count(loop, resolve(module, node.left)):
