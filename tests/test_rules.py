@@ -2000,12 +2000,25 @@ def test_an_inline_evaluation_stays_whole_where_its_batch_size_comes_behind_its_
             evaluation(body="logits.append(model(batch))\n        args.table[1] = 2"),
             id="a table",
         ),
+        pytest.param(
+            evaluation(
+                mode="model.eval()\n    logits, kept = [], [[], []]",
+                body="logits.append(model(batch))\n        kept[1].extend(logits[-1])",
+                after="print(kept)",
+            ),
+            id="lists in a list",
+        ),
     ],
 )
 def test_what_cannot_be_added_up_is_evaluated_whole(text: str) -> None:
     new = fixed("DF503", text)
     assert "torch.utils.data.SequentialSampler(data)" in new
     assert "gathered" not in new
+
+
+def test_lists_in_a_list_that_a_batch_makes_for_itself_are_no_part_of_the_result() -> None:
+    body = "rows = [[], []]\n        rows[0].append(model(batch))\n        logits.append(rows)"
+    assert "logits = gathered(logits)" in fixed("DF503", evaluation(body=body))
 
 
 @pytest.mark.parametrize(("bound", "edits"), [("steps", False), ("args.most", True), ("4", True)])

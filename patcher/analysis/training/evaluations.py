@@ -29,6 +29,7 @@ from ...source.tree import (
     within,
 )
 from ..language.call_graph import CallGraph
+from ..language.name_flow import roots
 from .loaders import Loader, loader_of
 from .train_loops import is_backward
 
@@ -167,6 +168,10 @@ def keeps_other_state(evaluation: Evaluation, initial: set[str]) -> bool:
                 return True
         elif isinstance(target, ast.Attribute) and name in MUTATORS:
             return True
+        elif isinstance(target, ast.Subscript) and name in MUTATORS:  # parts[k].append(x)
+            made = roots(target) & bound_names(evaluation.loop)
+            if not made or any(map(evaluation.leaves, made)):
+                return True
     contexts = [node.ctx for node in within(body, ast.Subscript)]
     contexts += [node.ctx for node in within(body, ast.Attribute)]
     return not all(isinstance(context, ast.Load) for context in contexts)
