@@ -240,6 +240,21 @@ NOOP = [
             optimizer.load_state_dict(torch.load("last.pt"))
         """),
     ("DF502", "bound for everyone", "def f(args):\n    results = {}\n    print(results)"),
+    ("DF702", "a horizon that another method divides by the ranks", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        class Trainer:
+            def prepare(self):
+                total = len(self.data) // self.size * self.epochs
+                total = total // torch.distributed.get_world_size()
+                return get_linear_schedule_with_warmup(self.optimizer, 0, total)
+            def train(self):
+                schedule = self.prepare()
+                sampler = DistributedSampler(self.data)
+                for batch in DataLoader(self.data, sampler=sampler, batch_size=self.size):
+                    self.model(batch).backward()
+                    schedule.step()
+        """),
     ("DF503", "shares are dealt and gathered", evaluation("shard_of_batches(data, args.size)")),
     ("DF504", "unwrapped before the loop", evaluation(
         mode="model = getattr(model, 'module', model)\n    model.eval()")
@@ -673,6 +688,27 @@ FIX = [
         +    world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
         +    total = len(data) // (args.size * world_size) * 3
              scheduler = LambdaLR(optimizer, lambda s: max(0.0, 1 - s / total))
+        """),  # noqa: E501
+    ("DF702", "a horizon of all examples in another method than the loop's", """
+        import torch
+        from torch.utils.data import DataLoader, DistributedSampler
+        class Trainer:
+            def prepare(self):
+                total = len(self.data) // self.size * self.epochs
+                return get_linear_schedule_with_warmup(self.optimizer, 0, total)
+            def train(self):
+                schedule = self.prepare()
+                sampler = DistributedSampler(self.data)
+                for batch in DataLoader(self.data, sampler=sampler, batch_size=self.size):
+                    self.model(batch).backward()
+                    schedule.step()
+        """, """
+        @@ -4,3 +4,4 @@
+             def prepare(self):
+        -        total = len(self.data) // self.size * self.epochs
+        +        world_size = torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1
+        +        total = len(self.data) // (self.size * world_size) * self.epochs
+                 return get_linear_schedule_with_warmup(self.optimizer, 0, total)
         """),  # noqa: E501
     ("DF702", "a horizon that stands in the schedule's own call", """
         import math, torch

@@ -289,7 +289,7 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
         return
     quantities = computed_from(loop, step_quantities(loop) | set(restart_intervals(loop)))
     name = f"({NUMBER_OF_RANKS})" if module.occurrences(WORLD) else WORLD
-    for stmt in within(loop.scope, ast.Assign):
+    for stmt in (each for scope in method_bodies(loop) for each in within(scope, ast.Assign)):
         is_counted = any(module.text(target) in quantities for target in stmt.targets)
         if not is_counted and not is_schedule(module, stmt.value):
             continue
@@ -361,7 +361,7 @@ def computed_from(loop: TrainLoop, quantities: set[str]) -> set[str]:
 
 def sizes_of_rest(loop: TrainLoop, quotient: ast.BinOp) -> Iterator[ast.expr]:
     """The sizes in ``if len(data) % size: steps += 1`` that belong to ``len(data) // size``."""
-    for test in within(loop.scope, ast.If):
+    for test in within(loop.module.scope_statements(quotient), ast.If):
         for node in everywhere(test.test, ast.BinOp):
             if (
                 isinstance(node.op, ast.Mod)
@@ -379,10 +379,11 @@ def is_divided_later(loop: TrainLoop, stmt: ast.Assign) -> bool:
     """
     module = loop.module
     names = {module.text(target) for target in stmt.targets}
+    scope = module.scope_statements(stmt)
     later: list[ast.Assign | ast.AugAssign] = [
-        each for each in within(loop.scope, ast.Assign) if each is not stmt
+        each for each in within(scope, ast.Assign) if each is not stmt
     ]
-    later += within(loop.scope, ast.AugAssign)
+    later += within(scope, ast.AugAssign)
     passed_on = [
         ({part.id for part in everywhere(each.value, ast.Name)}, {*map(module.text, each.targets)})
         for each in later
