@@ -342,6 +342,37 @@ def test_a_loss_of_its_own_class_is_reported_and_not_weighed() -> None:
     assert not finding.edits
 
 
+OWN_TAGGER = """\
+class Tagger({head}):
+    def forward(self, rows, labels):
+        scores = self.classifier(self.bert(rows)[0])
+        loss = torch.nn.CrossEntropyLoss(reduction="sum", ignore_index=0)(scores, labels)
+        loss /= {count}
+        return loss, scores
+"""
+
+
+@pytest.mark.parametrize(
+    ("count", "told"), [("(labels != 0).sum()", ["labels != 0"]), ("labels.numel()", [])]
+)
+def test_a_class_with_a_forward_pass_of_its_own_has_no_loss_of_the_library(
+    count: str, told: list[str]
+) -> None:
+    text = tagging(TAGGER, "loss = model(batch[0], labels=batch[1])[0]")
+    text = text.replace(f"({TAGGER}(", "(Tagger(")
+    own = OWN_TAGGER.format(head=TAGGER, count=count)
+    text = text.replace("model = ", f"{own}model = ", 1)
+    notes = [each for each in found("DF310", text) if "leaves in" in each.because]
+    assert [each.because.split(" leaves")[0] for each in notes] == [
+        f"the mean is over what {mask}" for mask in told
+    ]
+    assert "weighed_by_tokens" not in fixed("DF310", text)
+    asked = own.replace("self.bert(rows)[0]", "super().forward(rows, labels)[0]")
+    assert "labels=batch[1])[0]\n        loss = weighed_by_tokens" in fixed(
+        "DF310", text.replace(own, asked)
+    )
+
+
 SEQ2SEQ = """\
 import torch
 from transformers import T5ForConditionalGeneration

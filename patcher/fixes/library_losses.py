@@ -48,13 +48,30 @@ def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt |
 
 
 def is_used(program: Program, head: str) -> bool:
-    """Whether a program names a head other than in tables that another program picks from."""
+    """Whether a program names a head for its loss.
+
+    Not in a table that another program picks from, nor as the base of a class with a loss of its
+    own.
+    """
     return any(
         is_picked(program, module, use)
         for module in program.modules
         for local, dotted in module.aliases.items()
         if dotted == f"transformers.{head}" or dotted.endswith(f".{head}")
         for use in module.occurrences(local)
+        if not has_forward(module, module.parents[use])
+    )
+
+
+def has_forward(module: Module, owner: ast.AST) -> bool:
+    """Whether it is a class that computes all of its forward pass, and so its loss, itself."""
+    return isinstance(owner, ast.ClassDef) and any(
+        isinstance(each, ast.FunctionDef)
+        and each.name == "forward"
+        and not any(
+            module.last_name(call.func) == "forward" for call in within(each.body, ast.Call)
+        )
+        for each in owner.body
     )
 
 

@@ -33,8 +33,16 @@ def masked_count(module: Module, stmt: ast.Assign) -> ast.expr | None:
     return count if mask is not None and is_mask(module, mask) else None
 
 
-def means_over_masks(module: Module) -> Iterator[tuple[ast.BinOp, ast.expr]]:
-    """``(losses * mask).sum() / mask.sum()``, each with the mask, whatever that is made of."""
+def means_over_masks(module: Module) -> Iterator[tuple[ast.BinOp | ast.AugAssign, ast.expr]]:
+    """``(losses * mask).sum() / mask.sum()``, each with the mask, whatever that is made of.
+
+    And ``loss /= mask.sum()`` of what a comparison makes.
+    """
+    for stmt in module.nodes(ast.AugAssign):
+        mask = summed(module, without_casts(stmt.value))
+        is_loss = isinstance(stmt.op, ast.Div) and is_of_loss(module, stmt)
+        if is_loss and mask is not None and is_mask(module, mask):
+            yield stmt, mask
     for node in module.nodes(ast.BinOp):
         if not isinstance(node.op, ast.Div):
             continue
@@ -97,7 +105,7 @@ def selects(program: Program, module: Module, index: ast.expr) -> bool:
     return bool(values) and all(is_mask(*value) for value in values)
 
 
-def is_of_loss(module: Module, node: ast.expr) -> bool:
+def is_of_loss(module: Module, node: ast.expr | ast.stmt) -> bool:
     """Whether what is around a place is called a loss: its statement's names, function or class."""
     owner, function = module.enclosing_class(node), module.function(node)
     stmt = module.statement(node)
