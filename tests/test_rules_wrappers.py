@@ -248,6 +248,24 @@ def test_a_function_that_gets_the_module_is_left_alone(call: str, first: str) ->
     assert found("DF305", training(call) + WRITE.format(first=first)) == []
 
 
+@pytest.mark.parametrize(
+    ("first", "asks"),
+    [
+        ("if x is None:\n        model = Net.from_pretrained(x)", True),
+        ("if x is None:\n        model = model.module", False),
+        ("if x is None:\n        model = bare(model)", False),
+        ("model = Net.from_pretrained(x)", False),
+    ],
+)
+def test_a_function_that_makes_another_model_in_some_cases_asks_the_module(
+    first: str, asks: bool
+) -> None:
+    text = training("write(model, batch)") + WRITE.format(first=first)
+    new = text.replace("return model.", "return getattr(model, 'module', model).")
+    assert (fixed("DF305", text) == new) is asks
+    assert asks or found("DF305", text) == []
+
+
 LOADED = "\ndef test(path):\n    model = Net()\n    model.load_state_dict(torch.load(path))\n"
 
 

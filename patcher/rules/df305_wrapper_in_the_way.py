@@ -34,6 +34,7 @@ from ..analysis.models.wrapper_attributes import (
 )
 from ..analysis.models.wrapping import averages_otherwise, is_whatever_cards
 from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, Role, value_for_role
+from ..analysis.training.evaluations import is_bound_between
 from ..analysis.training.frameworks import starts_under_horovod
 from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
@@ -50,6 +51,7 @@ from ..fixes.wrapper_tests import (
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
+    Function,
     everywhere,
     is_inside,
     mentions,
@@ -146,7 +148,7 @@ def passed_wrappers(program: Program, module: Module, wrapped: set[str]) -> Iter
             or function is None
             or function in evaluating
             or name.id not in parameters(function)
-            or (function, name.id) in module.stores
+            or is_bound_anew(module, function, name)
             or not (use.attr in MODEL_ATTRIBUTES or is_lacking(module, use))
             or is_of_engine(program, use)
             or is_tested(module, use)
@@ -169,6 +171,14 @@ def passed_wrappers(program: Program, module: Module, wrapped: set[str]) -> Iter
                     rewrite = Rewrite(name, unwrapped_model(name.id))
                     yield Finding(module, use, because, (rewrite,))
                 break
+
+
+def is_bound_anew(module: Module, function: Function, name: ast.Name) -> bool:
+    """Whether a function binds its parameter: on every way to a use, or to what it makes of it."""
+    stores = module.stores.get((function, name.id), ())
+    values = [each.value for each in map(module.statement, stores) if isinstance(each, ast.Assign)]
+    made = [each for each in values if isinstance(each, ast.Call) and not mentions(each, name.id)]
+    return len(made) < len(stores) or is_bound_between(module, name, function.lineno)
 
 
 def is_wrapped_otherwise(module: Module, use: ast.AST, where: Module, name: str) -> bool:
