@@ -403,10 +403,11 @@ def test_check_needs_neither_torch_nor_libcst(family: Path) -> None:
 def test_a_library_is_left_to_those_who_call_it(tmp_path: Path) -> None:
     text = b"import torch\ndef save(model, path):\n    torch.save(model, path)\n"
     assert patch(write(tmp_path / "library.py", text)).findings_before == ()
-    script = START + b"from library import save\nsave(1, 'x')\n"
+    group = b"torch.distributed.init_process_group('gloo')\n"
+    script = START + group + b"from library import save\nsave(1, 'x')\n"
     result = patch(write(tmp_path / "run.py", script))
-    assert [finding.code for finding in result.findings_before] == ["DF601"]
-    assert [change.source.path.name for change in result.changes] == ["library.py"]
+    assert "DF601" in [finding.code for finding in result.findings_before]
+    assert "library.py" in [change.source.path.name for change in result.changes]
 
 
 def test_the_script_is_never_run(tmp_path: Path) -> None:
