@@ -155,6 +155,10 @@ def test_what_the_forward_pass_makes_of_a_parameter_is_in_its_graph() -> None:
 
 UNSHARED = {
     "no loader": (script(data="batches"), "its batches come from no DataLoader"),
+    "a card that a tensor tells": (
+        script(setup="model.cuda(gpus.int())"),
+        "chooses a card: model.cuda(gpus.int())",
+    ),
     "processes of its own": (
         script(run="import torch.multiprocessing as mp\n"
                'if __name__ == "__main__":\n    mp.spawn(main)\n    main()'),

@@ -10,7 +10,7 @@ from ...record import record
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import
 from ..source.module import Module
-from ..source.tree import everywhere, keyword
+from ..source.tree import everywhere, is_plain_call, keyword
 
 CARD_VARIABLES = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
 SETTERS = ("setdefault", "putenv", "update")
@@ -148,8 +148,9 @@ def is_plain(value: ast.expr) -> bool:
     if isinstance(value, ast.IfExp):
         return is_plain(value.body) and is_plain(value.orelse)
     if isinstance(value, ast.Call):
-        name = getattr(value.func, "attr", "") or getattr(value.func, "id", "")
-        return name in ("format", "int")
+        function = value.func
+        is_format = isinstance(function, ast.Attribute) and function.attr == "format"
+        return is_format or is_plain_call(value, "int")
     return isinstance(
         value, ast.Constant | ast.Name | ast.Attribute | ast.Subscript | ast.JoinedStr | ast.BinOp
     )

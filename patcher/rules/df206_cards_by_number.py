@@ -32,7 +32,7 @@ from ..fixes.chosen_cards import (
 )
 from ..fixes.group_setup import LAUNCHED, gets_card_below, is_our_group
 from ..source.module import Module
-from ..source.tree import Function, everywhere, within
+from ..source.tree import Function, everywhere, is_plain_call, within
 
 CODE, SEVERITY, SAFETY = "DF206", Severity.ERROR, Safety.SAFE
 
@@ -225,8 +225,8 @@ def moves(module: Module) -> Iterator[tuple[ast.expr, str]]:
 
 def is_number_of_card(call: ast.Call, node: ast.expr) -> bool:
     """``int(ids[0])``, and in ``x.cuda(ids[0])`` also ``ids[0]``: cuda() takes only a card."""
-    if isinstance(node, ast.Call):
-        return isinstance(node.func, ast.Name) and node.func.id == "int"
+    if is_plain_call(node, "int"):
+        return True
     is_cuda = isinstance(call.func, ast.Attribute) and call.func.attr == "cuda"
     place = node.slice if is_cuda and isinstance(node, ast.Subscript) else None
     return isinstance(place, ast.Constant) and type(place.value) is int

@@ -69,6 +69,7 @@ from ..source.tree import (
     argument,
     everywhere,
     is_false,
+    is_plain_call,
     is_true,
     keyword,
     last_argument,
@@ -321,11 +322,6 @@ def deal(module: Module, call: ast.expr, alone: str) -> tuple[Edit, ...]:
     return (dealt, Define("DealtSampler"))
 
 
-def is_bool(node: ast.expr) -> bool:
-    """``bool(args.shuffle)``, which can be asked twice."""
-    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "bool"
-
-
 def replace_shuffle(
     module: Module, loader: Loader, alone: str, lone: str, trains: str
 ) -> tuple[Edit, ...]:
@@ -357,7 +353,7 @@ def replace_shuffle(
         edits.append(Rewrite(shuffle, lone))
     elif is_false(shuffle):
         dealt = f"DistributedSampler({data}, shuffle=False)"
-    elif isinstance(shuffle, WISHES) or is_bool(shuffle):
+    elif isinstance(shuffle, WISHES) or is_plain_call(shuffle, "bool"):
         wish = module.text(shuffle)
         if isinstance(shuffle, ast.Compare):
             wish = f"({wish.removeprefix('(').removesuffix(')')})"

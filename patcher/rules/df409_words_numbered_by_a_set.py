@@ -23,7 +23,7 @@ from ..analysis.training.words import holds_words
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import mentions, within
+from ..source.tree import is_plain_call, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF409", Severity.ERROR, Safety.SAFE
 
@@ -60,7 +60,7 @@ def finding(program: Program, module: Module, iterable: ast.expr, place: Place) 
 def sort(module: Module, unsorted: ast.expr) -> Rewrite:
     """The edit that sorts a set where its order is taken."""
     up = module.parents[unsorted]
-    if isinstance(up, ast.Call) and isinstance(up.func, ast.Name) and up.func.id == LISTS[0]:
+    if is_plain_call(up, LISTS[0]):
         return Rewrite(up.func, "sorted")
     return Rewrite(unsorted, f"sorted({module.text(unsorted)})")
 

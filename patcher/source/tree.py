@@ -13,7 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Set
 from functools import cached_property
 from operator import attrgetter, itemgetter
-from typing import Any, TypeVar
+from typing import Any, TypeGuard, TypeVar
 
 from .normal_form import FOUND_AS, AddedAssign
 
@@ -483,6 +483,11 @@ def is_none(value: ast.expr) -> bool:
 def is_number(value: ast.expr) -> bool:
     """Whether an expression is a literal int or float."""
     return isinstance(value, ast.Constant) and type(value.value) in (int, float)
+
+
+def is_plain_call(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
+    """Whether code is a call of a plain name: ``int(ids[0])``, and no method of that name."""
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
 def has_forward(definition: ast.ClassDef) -> bool:
