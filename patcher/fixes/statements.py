@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator, Sequence
 from textwrap import dedent
 
 from ..editing.edits import Define, Edit, Rewrite
@@ -42,6 +43,18 @@ def arguments_in_order(call: ast.Call) -> list[ast.expr | ast.keyword]:
     """The arguments of a call, in source order."""
     arguments: list[ast.expr | ast.keyword] = [*call.args, *call.keywords]
     return sorted(arguments, key=position)
+
+
+def without_arguments(
+    words: list[ast.expr | ast.keyword], dropped: Sequence[int]
+) -> Iterator[Rewrite]:
+    """Edits that take some of the arguments of a call out, by their places in source order."""
+    for first in [index for index in dropped if index - 1 not in dropped]:
+        behind = next((i for i in range(first, len(words)) if i not in dropped), None)
+        if behind is not None:
+            yield Rewrite(words[first], "", words[behind], before=True)
+        elif first:
+            yield Rewrite(words[first - 1], "", words[-1], after=True)
 
 
 def save_on_main(module: Module, call: ast.Call) -> tuple[Edit, ...]:

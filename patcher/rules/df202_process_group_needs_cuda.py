@@ -21,7 +21,7 @@ from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import arguments_name, on_cuda_test, one_hour, use_cuda_test
-from ..fixes.statements import arguments_in_order, main_guard
+from ..fixes.statements import arguments_in_order, main_guard, without_arguments
 from ..source.module import Module
 from ..source.tree import (
     argument,
@@ -151,7 +151,7 @@ def ddp_on_cpu(program: Program, module: Module) -> Iterator[Finding]:
         edits += [Import("torch")] if test.startswith("torch.") else []
         output = argument(call, 2, "output_device")
         if output is not None:
-            edits.append(without_argument(call, output))
+            edits += without_argument(call, output)
         because = "device_ids names a card on a machine without one"
         yield Finding(module, call, because, tuple(edits), severity=severity_of(program))
 
@@ -169,15 +169,14 @@ def is_for_cards(module: Module, node: ast.AST) -> bool:
     )
 
 
-def without_argument(call: ast.Call, value: ast.expr) -> Rewrite:
+def without_argument(call: ast.Call, value: ast.expr) -> Iterator[Rewrite]:
     """The edit that takes an argument out; it leaves None where others follow by position."""
     words = arguments_in_order(call)
     index = next(i for i, word in enumerate(words) if value in (word, getattr(word, "value", None)))
     if value in call.args[:-1]:
-        return Rewrite(value, "None")
-    if index + 1 < len(words):
-        return Rewrite(words[index], "", words[index + 1], before=True)
-    return Rewrite(words[index - 1], "", words[index], after=True)
+        yield Rewrite(value, "None")
+    else:
+        yield from without_arguments(words, [index])
 
 
 def fixed_card(program: Program) -> Iterator[Finding]:

@@ -14,14 +14,14 @@ Source       transformers.TrainingArguments and Trainer of 5.23; the migration g
 """
 
 import ast
-from collections import defaultdict
 from collections.abc import Iterator
 
+from ..analysis.models.library_models import heirs_of_library
 from ..analysis.training.program import Program
 from ..analysis.training.vendored import any_has_own
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.statements import arguments_in_order
+from ..fixes.statements import arguments_in_order, without_arguments
 from ..source.module import Module
 from ..source.tree import everywhere, is_false, is_true, keyword, parameters
 
@@ -67,45 +67,37 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     if any_has_own(program, "transformers"):
         return
-    heirs = trainers(program)
+    heirs = heirs_of_library(program, is_trainer_name)
+    names = {owner.name for owner in heirs if not takes_tokenizer(owner)}
     for module in program.modules:
         for call in module.calls_to(*ARGUMENTS):
             if module.dotted(call.func).startswith("transformers."):
                 yield from old_words(module, call)
         yield from old_reads(module)
-        takes_tokenizer = {
-            owner.name
-            for owner in heirs
-            for each in owner.body
-            if isinstance(each, ast.FunctionDef) and each.name == "__init__"
-            if "tokenizer" in parameters(each)
-        }
-        names = {owner.name for owner in heirs} - takes_tokenizer
         for call in module.calls_to("Trainer", "Seq2SeqTrainer", *names):
             is_library = module.dotted(call.func).startswith("transformers.")
             word = keyword(call, "tokenizer")
             if word is not None and (is_library or module.last_name(call.func) in names):
                 edit = Rewrite(word, f"processing_class={module.text(word.value)}")
                 yield Finding(module, word, "the Trainer takes no tokenizer", (edit,))
-        for owner in heirs:
-            if owner in module.nodes(ast.ClassDef):
+        for owner in module.nodes(ast.ClassDef) if heirs else ():
+            if owner in heirs:
                 yield from old_methods(module, owner)
 
 
-def trainers(program: Program) -> list[ast.ClassDef]:
-    """The program's classes that derive from a Trainer of transformers, also through others."""
-    heirs: dict[str, list[ast.ClassDef]] = defaultdict(list)
-    found: list[ast.ClassDef] = []
-    for module in program.modules:
-        for owner in module.nodes(ast.ClassDef):
-            for base in owner.bases:
-                heirs[module.last_name(base)].append(owner)
-                name = module.dotted(base)
-                if name.startswith("transformers.") and name.endswith("Trainer"):
-                    found.append(owner)
-    for owner in found:  # grows
-        found += [heir for heir in heirs.pop(owner.name, ()) if heir not in found]
-    return found
+def is_trainer_name(name: str) -> bool:
+    """Whether a dotted name is that of a Trainer of transformers."""
+    return name.startswith("transformers.") and name.endswith("Trainer")
+
+
+def takes_tokenizer(owner: ast.ClassDef) -> bool:
+    """Whether a class has a constructor of its own that takes a tokenizer."""
+    return any(
+        isinstance(each, ast.FunctionDef)
+        and each.name == "__init__"
+        and "tokenizer" in parameters(each)
+        for each in owner.body
+    )
 
 
 def old_words(module: Module, call: ast.Call) -> Iterator[Finding]:
@@ -122,14 +114,7 @@ def old_words(module: Module, call: ast.Call) -> Iterator[Finding]:
     gone = [word.arg for index in new if isinstance(word := words[index], ast.keyword)]
     because = f"{module.text(call.func)} takes no {', '.join(map(str, gone))}"
     edits: list[Edit] = [Rewrite(words[index], text) for index, text in new.items() if text]
-    dropped = [index for index, text in new.items() if not text]
-    kept = [index for index in range(len(words)) if index not in dropped]
-    for first in [index for index in dropped if index - 1 not in dropped]:
-        behind = next((index for index in kept if index > first), None)
-        if behind is not None:
-            edits.append(Rewrite(words[first], "", words[behind], before=True))
-        elif first:
-            edits.append(Rewrite(words[first - 1], "", words[-1], after=True))
+    edits += without_arguments(words, [index for index, text in new.items() if not text])
     yield Finding(module, call, because, tuple(edits))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections import defaultdict
+from collections.abc import Callable
 
 from ...source.module import Module
 from ..language.names import answered_once
@@ -25,11 +26,16 @@ def classes_by_name(program: Program) -> Classes:
 
 @answered_once
 def library_models(program: Program) -> set[ast.ClassDef]:
-    """The classes that derive from a model of the installed transformers, also through others.
+    """The classes that derive from a model of the installed transformers, also through others."""
+    return heirs_of_library(program, is_model_name)
 
-    Not where a module's transformers is a copy beside the script.
+
+def heirs_of_library(program: Program, is_base: Callable[[str], bool]) -> set[ast.ClassDef]:
+    """The classes that derive from one of the installed transformers, by its dotted name.
+
+    Also through others. Not where a module's transformers is a copy beside the script.
     """
-    models: set[ast.ClassDef] = set()
+    found: set[ast.ClassDef] = set()
     heirs: dict[str, list[ast.ClassDef]] = defaultdict(list)
     for module in program.modules:
         is_library = "transformers" in module.imported_packages and not has_own(
@@ -38,15 +44,15 @@ def library_models(program: Program) -> set[ast.ClassDef]:
         for owner in module.nodes(ast.ClassDef):
             for base in owner.bases:
                 heirs[module.last_name(base)].append(owner)
-                if is_library and is_model_name(module.dotted(base)):
-                    models.add(owner)
-    pending = list(models)
+                if is_library and is_base(module.dotted(base)):
+                    found.add(owner)
+    pending = list(found)
     while pending:
         for heir in heirs.pop(pending.pop().name, ()):
-            if heir not in models:
-                models.add(heir)
+            if heir not in found:
+                found.add(heir)
                 pending.append(heir)
-    return models
+    return found
 
 
 def is_model_name(name: str) -> bool:
