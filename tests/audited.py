@@ -22,6 +22,27 @@ def audited(text: str) -> set[tuple[str, str, int]]:
     return {(each.code, each.answer.value, each.line) for each in audit(program_of(text))}
 
 
+def by_number(first: str, second: str) -> str:
+    """A program whose step takes its labels by two lines, from data that keep their order."""
+    return f"""
+        import torch
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, DistributedSampler
+
+        def main(model, data, clusters, optimizer, size):
+            torch.distributed.init_process_group("gloo")
+            model = DDP(model)
+            sampler = DistributedSampler(data, shuffle=False)
+            loader = DataLoader(data, sampler=sampler, batch_size=size)
+            for epoch in range(3):
+                for step, batch in enumerate(loader):
+                    {first}
+                    {second}
+                    torch.nn.functional.cross_entropy(model(batch), labels).backward()
+                    optimizer.step()
+        """
+
+
 # A name, a program, an obligation and what it says: holds, violated or unknown.
 READ: list[tuple[str, str, str, str]] = [
     (
@@ -438,67 +459,19 @@ READ: list[tuple[str, str, str, str]] = [
     ),
     (
         "labels that are taken by the number of the batch",
-        """
-        import torch
-        from torch.nn.parallel import DistributedDataParallel as DDP
-        from torch.utils.data import DataLoader, DistributedSampler
-
-        def main(model, data, clusters, optimizer, size):
-            torch.distributed.init_process_group("gloo")
-            model = DDP(model)
-            sampler = DistributedSampler(data, shuffle=False)
-            loader = DataLoader(data, sampler=sampler, batch_size=size)
-            for epoch in range(3):
-                for step, batch in enumerate(loader):
-                    start = step * size
-                    labels = clusters[start : start + len(batch)]  # here
-                    torch.nn.functional.cross_entropy(model(batch), labels).backward()
-                    optimizer.step()
-        """,
+        by_number("start = step * size", "labels = clusters[start : start + len(batch)]  # here"),
         "O4",
         "violated",
     ),
     (
         "labels that come with the batch",
-        """
-        import torch
-        from torch.nn.parallel import DistributedDataParallel as DDP
-        from torch.utils.data import DataLoader, DistributedSampler
-
-        def main(model, data, clusters, optimizer, size):
-            torch.distributed.init_process_group("gloo")
-            model = DDP(model)
-            sampler = DistributedSampler(data, shuffle=False)
-            loader = DataLoader(data, sampler=sampler, batch_size=size)
-            for epoch in range(3):
-                for step, batch in enumerate(loader):
-                    start = step * size
-                    labels = batch[start % len(batch) :]
-                    torch.nn.functional.cross_entropy(model(batch), labels).backward()
-                    optimizer.step()
-        """,
+        by_number("start = step * size", "labels = batch[start % len(batch) :]"),
         "O4",
         "holds",
     ),
     (
         "a rate that the number of the step tells",
-        """
-        import torch
-        from torch.nn.parallel import DistributedDataParallel as DDP
-        from torch.utils.data import DataLoader, DistributedSampler
-
-        def main(model, data, clusters, optimizer, size):
-            torch.distributed.init_process_group("gloo")
-            model = DDP(model)
-            sampler = DistributedSampler(data, shuffle=False)
-            loader = DataLoader(data, sampler=sampler, batch_size=size)
-            for epoch in range(3):
-                for step, batch in enumerate(loader):
-                    rate = clusters[epoch * len(loader) + step]
-                    labels = batch
-                    torch.nn.functional.cross_entropy(model(batch), labels).backward()
-                    optimizer.step()
-        """,
+        by_number("rate = clusters[epoch * len(loader) + step]", "labels = batch"),
         "O4",
         "holds",
     ),
