@@ -30,8 +30,12 @@ WAYS_OUT = {
     "O11": "name the other script in the same call",
     "O12": "save the state of the module inside the wrapper",
 }
-HANDED_OUT = "let the dataset hand it out with each example"
 UNREADABLE = "see that the file is whole, and indented by spaces alone"  # for libcst
+# What some violations of an obligation need instead, by words of their reasons.
+OTHER_WAYS_OUT = {
+    "by the number of the batch": "let the dataset hand it out with each example",
+    "cannot read it": UNREADABLE,
+}
 
 
 def judge_result(original: Program, result: Program) -> tuple[str, tuple[AuditVerdict, ...]]:
@@ -62,9 +66,8 @@ def judge_result(original: Program, result: Program) -> tuple[str, tuple[AuditVe
 
 def way_out(verdict: AuditVerdict) -> str:
     """What the script's author can do about a violation."""
-    if "by the number of the batch" in verdict.because:
-        return HANDED_OUT
-    return UNREADABLE if "cannot read it" in verdict.because else WAYS_OUT[verdict.code]
+    others = (way for words, way in OTHER_WAYS_OUT.items() if words in verdict.because)
+    return next(others, WAYS_OUT[verdict.code])
 
 
 def is_more(verdict: AuditVerdict, now: int, before: int) -> bool:

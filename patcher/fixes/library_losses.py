@@ -59,11 +59,11 @@ def is_used(program: Program, head: str) -> bool:
         for local, dotted in module.aliases.items()
         if dotted == f"transformers.{head}" or dotted.endswith(f".{head}")
         for use in module.occurrences(local)
-        if not has_forward(module, module.parents[use])
+        if not replaces_forward(module, module.parents[use])
     )
 
 
-def has_forward(module: Module, owner: ast.AST) -> bool:
+def replaces_forward(module: Module, owner: ast.AST) -> bool:
     """Whether it is a class that computes all of its forward pass, and so its loss, itself."""
     return isinstance(owner, ast.ClassDef) and any(
         isinstance(each, ast.FunctionDef)

@@ -173,7 +173,7 @@ def steps_rounded_down(program: Program, loop: TrainLoop, parts: set[str]) -> It
     """
     module = loop.module
     for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
-        value = at_least_one(module, stmt.value)
+        value = inside_max(module, stmt.value)
         rounded_up = steps_rounded_up(program, loop, value)
         if rounded_up and any(module.text(target) in parts for target in stmt.targets):
             because = f"{module.text(stmt.targets[0])} leaves out the last step of an epoch"
@@ -185,7 +185,7 @@ def resumed_by_floor(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     module = loop.module
     for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
         for node in everywhere(stmt.value, ast.BinOp):
-            done, steps = node.left, at_least_one(module, node.right)
+            done, steps = node.left, inside_max(module, node.right)
             rounded_up = steps_rounded_up(program, loop, steps)
             if (
                 rounded_up
@@ -210,7 +210,7 @@ def steps_rounded_up(program: Program, loop: TrainLoop, steps: ast.expr) -> str:
     return ""
 
 
-def at_least_one(module: Module, node: ast.expr) -> ast.expr:
+def inside_max(module: Module, node: ast.expr) -> ast.expr:
     """The number in ``max(number, 1)``; any other expression itself."""
     if not isinstance(node, ast.Call) or module.dotted(node.func) != "max" or node.keywords:
         return node

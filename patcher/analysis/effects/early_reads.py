@@ -154,7 +154,7 @@ def never_both(module: Module, first: ast.Call, second: ast.Call) -> bool:
     Also where a loop does, if a rank comes to the second once it has found what appears whole.
     """
     loops = (ast.For, ast.While, ast.AsyncFor)
-    if where_it_is_found(module, first, second) and module.last_name(first.func) in HELPERS:
+    if module.last_name(first.func) in HELPERS and where_it_is_found(module, first, second):
         return True
     return exclusive(first, second) and not any(
         isinstance(up, loops) and is_inside(second, up) for up in module.ancestors(first)

@@ -204,12 +204,10 @@ def is_unique(module: Module, node: ast.expr) -> bool:
     if isinstance(node, ast.Attribute) and node.attr == "name" and isinstance(node.value, ast.Name):
         return any(is_unique(module, made) for made in bound_to(module, node.value))
     if isinstance(node, ast.Name):
-        made_by = [
-            made
+        return any(
+            isinstance(module.parents[made], ast.withitem) and is_unique(module, made)
             for made in bound_to(module, node)
-            if isinstance(module.parents[made], ast.withitem)
-        ]
-        return any(is_unique(module, made) for made in made_by)
+        )
     return isinstance(node, ast.Call) and module.last_name(node.func) in UNIQUE
 
 

@@ -95,7 +95,7 @@ def flows(body: list[ast.stmt]) -> Iterator[tuple[list[ast.expr], ast.expr]]:
 def roots(target: ast.expr) -> set[str]:
     """The names that an assignment to a target changes."""
     if isinstance(target, ast.Tuple | ast.List):
-        return set().union(*map(roots, target.elts))
+        return taking(target.elts)
     if isinstance(target, ast.Starred):
         return roots(target.value)
     while isinstance(target, ast.Subscript | ast.Attribute):

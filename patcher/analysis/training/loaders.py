@@ -529,9 +529,11 @@ def _trace_attribute(
     graph: CallGraph, module: Module, node: ast.Attribute, depth: int
 ) -> Loader | None:
     """The loader that a class assigns to ``self.loader``, for ``data.loader`` of such an object."""
-    is_own = isinstance(node.value, ast.Name) and node.value.id == "self"
-    around = module.enclosing_class(node) if is_own else None
-    found = (module, around) if around else None if is_own else class_of(graph, module, node.value)
+    if isinstance(node.value, ast.Name) and node.value.id == "self":
+        around = module.enclosing_class(node)  # also of a function in a method
+        found = None if around is None else (module, around)
+    else:
+        found = class_of(graph, module, node.value)
     if found is None:
         return None
     where, owner = found
