@@ -83,6 +83,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--tiny", action="store_true", help="small sizes on the CPU, no file")
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--only", nargs="*", metavar="SIZE", help="names of the sizes")
     arguments = parser.parse_args()
     card = "the CPU" if arguments.tiny else card_name()
     if not card:
@@ -94,6 +95,8 @@ def main() -> None:
         contextlib.suppress(KeyboardInterrupt),  # where its time is up; what is measured counts
     ):
         for title, size in (TINY if arguments.tiny else SIZES).items():
+            if arguments.only and title not in arguments.only:
+                continue
             runs: dict[str, list[dict[str, Any]]] = {name: [] for name in VARIANTS}
             try:
                 measure(Path(name) / size.kind, size, arguments, runs)
@@ -103,6 +106,8 @@ def main() -> None:
     if not arguments.tiny:
         RESULTS.mkdir(exist_ok=True)
         path = RESULTS / f"gpu_hooks-{re.sub(r'[^A-Za-z0-9]+', '-', card).strip('-')}.json"
+        if path.exists():  # of an earlier run, perhaps of other sizes
+            found = {**json.loads(path.read_text())["measured"], **found}
         content = {"card": card, "rounds": arguments.rounds, "measured": found}
         path.write_text(json.dumps(content, indent=2) + "\n")
         print(f"written: {path}")

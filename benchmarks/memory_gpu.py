@@ -317,10 +317,15 @@ def show(name: str, one: dict[str, Any]) -> None:
 
 
 def write(card: dict[str, Any], content: dict[str, Any]) -> None:
-    """Results with the card's name, torch's version and the date."""
+    """Results with the card's name, torch's version and the date, beside an earlier run's."""
     RESULTS.mkdir(exist_ok=True)
     name = re.sub(r"[^A-Za-z0-9]+", "-", card["name"]).strip("-")
     path = RESULTS / f"memory_gpu-{name}.json"
+    if path.exists():
+        earlier = json.loads(path.read_text(encoding="utf-8"))
+        for part in ("settings", "search"):
+            content[part] = {**earlier[part], **content[part]}
+        content["errors"] = summary(content["settings"])
     path.write_text(json.dumps({"card": card, **content}, indent=2) + "\n", encoding="utf-8")
     print(f"written: {path}")
 
