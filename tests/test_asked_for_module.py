@@ -1,6 +1,8 @@
-"""DF504: what an evaluation asks of model.module, once the module is out of its wrapper."""
+"""DF504: what an evaluation asks of its model, once the module is out of its wrapper."""
 
 from __future__ import annotations
+
+from pathlib import Path
 
 import pytest
 import torch
@@ -53,3 +55,46 @@ def test_of_an_attribute_too() -> None:
         .replace("model(x)", "self.model(x)"),
     )
     assert "names.append(eval_model.names[eval_model(x).argmax()])" in text
+
+
+STATES = """
+import torch
+from torch.utils.data import DataLoader
+
+def evaluate(model, data, path):
+    model.load_state_dict(torch.load(path))
+    model.eval()
+    scores = []
+    with torch.no_grad():
+        for x in DataLoader(data):
+            scores += model(x).tolist()
+    return scores
+
+def main(data, net, path):
+    torch.distributed.init_process_group("gloo")
+    net = {wrapper}(net)
+    for x in data:
+        net(x).mean().backward()
+        optimizer.step()
+    torch.save({saved}.state_dict(), path)
+    return evaluate(net, data, path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("saved", "wrapper"),
+    [
+        ("net", "torch.nn.parallel.DistributedDataParallel"),
+        ("net", "torch.nn.DataParallel"),
+        ("net.module", "torch.nn.parallel.DistributedDataParallel"),
+    ],
+)
+def test_a_state_goes_into_what_has_its_keys(saved: str, wrapper: str, tmp_path: Path) -> None:
+    text = fixed("DF504", STATES.format(saved=saved, wrapper=wrapper))
+    assert "getattr(model, 'module', model)" in text
+    names: dict[str, object] = {}
+    exec(text, names)
+    net = torch.nn.DataParallel(Net(3, 2))
+    torch.save((net if saved == "net" else net.module).state_dict(), tmp_path / "model.pt")
+    scored = names["evaluate"](net, torch.ones(1, 3), tmp_path / "model.pt")  # type: ignore[operator]
+    assert scored == net.module(torch.ones(1, 3)).tolist()

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.saved_wrappers import is_wrap, saved_wrappers
-from ..analysis.models.wrapping import is_whatever_cards
+from ..analysis.models.wrapping import one_process_wraps
 from ..analysis.ranks.rank_reach import Role, roles_reaching
 from ..analysis.training.program import Program
 from ..source.module import Module
@@ -55,11 +55,6 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
                 yield violated(
                     module, call, f"`{text}` is wrapped here: its keys are saved with `module.`"
                 )
-
-
-def one_process_wraps(program: Program) -> bool:
-    """Whether a lone process has its model in DataParallel, whatever the number of its cards."""
-    return any(is_whatever_cards(*each) for each in program.calls_to("DataParallel"))
 
 
 def is_bare_elsewhere(program: Program, module: Module, call: ast.Call) -> bool:

@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.models.saved_wrappers import is_wrapped
+from ..analysis.models.wrapping import one_process_wraps
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.program import Program
 from ..source.module import Module
@@ -20,6 +22,7 @@ from ..source.tree import (
 from .process_group import unwrapped_model
 
 UNWRAPPED_NAME = "eval_model"
+WRAPPERS = ("DistributedDataParallel", "DataParallel")
 MAX_CALLS = 3  # functions between an evaluation and what it saves
 
 
@@ -68,20 +71,36 @@ def calls_a_method_of_the_module(evaluation: Evaluation) -> bool:
     )
 
 
-def saves_keys(program: Program, evaluation: Evaluation) -> bool:
-    """Whether the function saves the model's state, whose keys are the wrapper's if it has one."""
-    function = evaluation.function
+def needs_keys(program: Program, evaluation: Evaluation) -> bool:
+    """Whether the function saves the model's state, whose keys are the wrapper's if it has one.
+
+    Or loads one, and the program keeps the states of wrappers.
+    """
+    module, function, model = evaluation.module, evaluation.function, evaluation.model
     assert function is not None
-    return saves_state(program, evaluation.module, function, evaluation.model, 0)
+    return asks_for(program, module, function, model, "state_dict", 0) or (
+        asks_for(program, module, function, model, "load_state_dict", 0)
+        and (one_process_wraps(program) or has_states_of_wrappers(program))
+    )
 
 
-def saves_state(
-    program: Program, module: Module, function: Function, model: str, depth: int
+def has_states_of_wrappers(program: Program) -> bool:
+    """Whether the program asks a model for its state that is in a wrapper."""
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and is_wrapped(program, module, call.func.value, wrappers=WRAPPERS)
+        for module, call in program.calls_to("state_dict")
+    )
+
+
+def asks_for(
+    program: Program, module: Module, function: Function, model: str, method: str, depth: int
 ) -> bool:
-    """Whether a function, or one that it passes the model on to, saves the state of ``model``."""
+    """Whether a function, or one that it passes ``model`` on to, calls a method of it or saves."""
     for name in names_within(function.body, {model}):
         up = module.parents[name]
-        if isinstance(up, ast.Attribute) and up.attr == "state_dict":
+        if isinstance(up, ast.Attribute) and up.attr == method:
             return True
         call = module.parents[up] if isinstance(up, ast.keyword) else up
         if not isinstance(call, ast.Call) or name not in argument_values(call):
@@ -90,7 +109,7 @@ def saves_state(
             return True
         if depth < MAX_CALLS and any(
             argument_for_parameter(where, callee, call, parameter) is name
-            and saves_state(program, where, callee, parameter, depth + 1)
+            and asks_for(program, where, callee, parameter, method, depth + 1)
             for where, callee in program.callees(module, call)
             for parameter in parameters(callee)
         ):

@@ -31,7 +31,7 @@ from ..fixes.evaluated_modules import (
     is_the_module,
     is_unwrapped,
     model_uses,
-    saves_keys,
+    needs_keys,
     takes_module_out,
 )
 from ..fixes.process_group import unwrapped_model
@@ -80,7 +80,7 @@ def through_wrapper(
     is_passed = function is not None and model in parameters(function)
     if is_its_own(module, evaluation):
         return
-    if function is not None and is_passed and not saves_keys(program, evaluation):
+    if function is not None and is_passed and not needs_keys(program, evaluation):
         if (
             evaluation.mode not in unwrapped
             and not is_unwrapped(evaluation)

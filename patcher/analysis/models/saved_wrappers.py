@@ -15,6 +15,7 @@ HELPER = "save_on_main"  # of patched scripts
 SAVERS = ("save", HELPER, "dump")
 MOVES = ("cuda", "to", "train", "eval")  # methods that return their object
 MAX_DEPTH = 3
+OF_RANKS = ("DistributedDataParallel",)
 
 
 def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name]]:
@@ -43,7 +44,13 @@ def saved_values(module: Module, saved: ast.expr | None) -> Iterator[ast.expr]:
             yield saved
 
 
-def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0) -> bool:
+def is_wrapped(
+    program: Program,
+    module: Module,
+    name: ast.Name,
+    depth: int = 0,
+    wrappers: tuple[str, ...] = OF_RANKS,
+) -> bool:
     """Whether a name was bound to a wrapper last, here, at module level or by all callers."""
     function = module.function(name)
     own = [
@@ -53,7 +60,7 @@ def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0)
     ]
     if own or function is None:
         last = [each for each in own if each is own[-1] or exclusive(each, own[-1])]
-        return any(keeps_wrapper(program, module, each, depth) for each in last)
+        return any(keeps_wrapper(program, module, each, depth, wrappers) for each in last)
     if name.id in parameters(function):
         passed = [
             (where, argument_for_parameter(module, function, call, name.id))
@@ -63,35 +70,45 @@ def is_wrapped(program: Program, module: Module, name: ast.Name, depth: int = 0)
             bool(passed)
             and depth < MAX_DEPTH
             and all(
-                isinstance(value, ast.Name) and is_wrapped(program, where, value, depth + 1)
+                isinstance(value, ast.Name)
+                and is_wrapped(program, where, value, depth + 1, wrappers)
                 for where, value in passed
             )
         )
     stores = module.stores.get((None, name.id), [])
-    return bool(stores) and keeps_wrapper(program, module, stores[-1], depth)
+    return bool(stores) and keeps_wrapper(program, module, stores[-1], depth, wrappers)
 
 
-def keeps_wrapper(program: Program, module: Module, store: ast.AST, depth: int) -> bool:
+def keeps_wrapper(
+    program: Program, module: Module, store: ast.AST, depth: int, wrappers: tuple[str, ...]
+) -> bool:
     """Whether an assignment binds a name to a wrapper, or moves one: ``net = net.cuda()``."""
     holder, place = module.parents[store], None
     if isinstance(parts := holder, ast.Tuple) and isinstance(store, ast.expr):
         holder, place = module.parents[parts], parts.elts.index(store)
     value = holder.value if isinstance(holder, ast.Assign) else None
-    if value is None or (place is None and is_wrap(module, value)):
+    if value is None or (place is None and is_wrap(module, value, wrappers)):
         return value is not None
-    if isinstance(value, ast.Call) and returns_wrapper(program, module, value, place, depth + 1):
+    if isinstance(value, ast.Call) and returns_wrapper(
+        program, module, value, place, depth + 1, wrappers
+    ):
         return True
     func = value.func if isinstance(value, ast.Call) else None
     owner = func.value if isinstance(func, ast.Attribute) and func.attr in MOVES else None
     return (
         isinstance(owner, ast.Name)
         and depth < MAX_DEPTH
-        and is_wrapped(program, module, owner, depth + 1)
+        and is_wrapped(program, module, owner, depth + 1, wrappers)
     )
 
 
 def returns_wrapper(
-    program: Program, module: Module, call: ast.Call, place: int | None, depth: int = 0
+    program: Program,
+    module: Module,
+    call: ast.Call,
+    place: int | None,
+    depth: int = 0,
+    wrappers: tuple[str, ...] = OF_RANKS,
 ) -> bool:
     """Whether a function of the program returns a wrapper, at a place of a tuple."""
     found: list[bool] = []
@@ -103,16 +120,16 @@ def returns_wrapper(
             elif place is not None:
                 return False
             if isinstance(value, ast.Name):
-                found.append(is_wrapped(program, where, value, depth + 1))
+                found.append(is_wrapped(program, where, value, depth + 1, wrappers))
             else:
-                found.append(value is not None and is_wrap(where, value))
+                found.append(value is not None and is_wrap(where, value, wrappers))
     return bool(found) and all(found)
 
 
-def is_wrap(module: Module, value: ast.expr) -> bool:
+def is_wrap(module: Module, value: ast.expr, wrappers: tuple[str, ...] = OF_RANKS) -> bool:
     """``DistributedDataParallel(model)``, also with ``.cuda()`` behind it."""
     while isinstance(value, ast.Call):
-        if module.last_name(value.func) == "DistributedDataParallel":
+        if module.last_name(value.func) in wrappers:
             return True
         if not (isinstance(value.func, ast.Attribute) and value.func.attr in MOVES):
             return False

@@ -189,3 +189,8 @@ def is_whatever_cards(module: Module, wrap: ast.AST) -> bool:
     """
     tests = [module.text(up.test) for up in module.ancestors(wrap) if isinstance(up, ast.If)]
     return not any(map(ABOUT_CARDS.search, tests))
+
+
+def one_process_wraps(program: Program) -> bool:
+    """Whether a lone process has its model in DataParallel, whatever the number of its cards."""
+    return any(is_whatever_cards(*each) for each in program.calls_to("DataParallel"))
