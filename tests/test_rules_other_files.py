@@ -16,6 +16,7 @@ import io
 import logging
 import os
 import shutil
+import tarfile
 import cv2
 import h5py
 import imageio
@@ -76,6 +77,10 @@ def script(line: str, then: str = "pass") -> str:
         'tokenizer.save_vocabulary("out")',
         'os.remove("old.pt")',
         'shutil.rmtree("old")',
+        'os.symlink("last.pt", "best.pt")',
+        'Path("best.pt").symlink_to("last.pt")',
+        'shutil.make_archive("code", "zip", ".")',
+        'frame.to_hdf("scores.h5", key="x")',
     ],
 )
 def test_rank_0_alone_runs_the_statement(line: str) -> None:
@@ -100,6 +105,9 @@ def test_a_block_that_fills_a_file_is_left_to_rank_0(block: str, is_left: bool) 
         "    if is_main_process():\n            with h5py.File(" in fixed("DF607", text)
     ) is is_left
     assert len(found("DF607", text)) == 1
+    archive = script('with tarfile.open("out.tar", "w:gz") as f:\n            f.add("scores.npy")')
+    assert "is_main_process():\n            with tarfile.open(" in fixed("DF607", archive)
+    assert found("DF607", archive.replace('"w:gz"', '"r:gz"')) == []
     assert found("DF607", script('with h5py.File("out.h5") as f:\n            show(f)')) == []
 
 

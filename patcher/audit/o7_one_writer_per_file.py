@@ -23,6 +23,7 @@ from ..analysis.effects.early_reads import OWN_FILES, early_reads
 from ..analysis.effects.effects import Kind, Reached, direct_effects
 from ..analysis.effects.file_effects import PathKind
 from ..analysis.effects.file_locks import holds_file_lock
+from ..analysis.effects.shell_commands import is_command
 from ..analysis.effects.written_paths import is_named_by_share, is_of_listing
 from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.before_group import place_behind_group, runs_before_group
@@ -102,7 +103,9 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
             return
     text = " ".join(module.text(path).split())
     what = f"{CHANGES[reached.effect.kind]} `{text}` by {name}()"
-    if is_surely_entered(program, module.function(call)):
+    if is_command(module, call):
+        yield unknown(module, call, f"every rank runs {name}(), a command that changes files")
+    elif is_surely_entered(program, module.function(call)):
         yield violated(module, call, f"every rank comes to {what}")
     else:
         yield unknown(module, call, f"every rank would {what}, if anything that is read calls this")

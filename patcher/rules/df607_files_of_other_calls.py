@@ -1,8 +1,8 @@
 """Every rank writes, copies or removes the same file.
 
 What         A statement that every rank reaches writes a file by other calls than open() and
-             torch.save: shutil.copyfile, to_csv, savefig, numpy.save, os.remove and their kin, and
-             the save() of a picture of Pillow's.
+             torch.save: shutil.copyfile, to_csv, savefig, numpy.save, os.remove and their kin, the
+             save() of a picture of Pillow's, and commands like `cp` and `rm` that it runs.
 At run time  Ranks write over each other's bytes, copy a file that rank 0 is still writing, or fail
              because another one has removed it first. A rank that lists a folder later than rank 0
              removes what rank 0 has written since, also where its errors are caught.
@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from ..analysis.effects.effects import Kind, Reached, direct_effects
 from ..analysis.effects.file_effects import (
     BUFFERS,
+    OPENED_BY_MODE,
     WRITERS,
     PathKind,
     file_uses,
@@ -27,6 +28,7 @@ from ..analysis.effects.file_effects import (
 )
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.path_text import text_of_path
+from ..analysis.effects.shell_commands import is_command
 from ..analysis.effects.written_paths import (
     dealt_loops,
     is_named_by_share,
@@ -54,7 +56,7 @@ from ..fixes.written_by_one import (
 )
 from ..source.branches import survives_file_errors
 from ..source.module import Module
-from ..source.tree import argument_values, precedes, same_code, within
+from ..source.tree import argument_values, below, precedes, same_code, within
 
 CODE, SEVERITY, SAFETY = "DF607", Severity.DEGRADED, Safety.SAFE
 
@@ -63,7 +65,7 @@ OTHER_RULES = {
     *("save", "save_pretrained", "save_model", "save_file", "open", "SummaryWriter"),
     *("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "basicConfig"),
 }
-SAVE = {*WRITERS} - {"torch.save"}
+SAVE = {*WRITERS, *OPENED_BY_MODE, "os.open"} - {"torch.save"}
 STILL_READING = WAIT.replace("rank 0 may still be writing", "another rank may still be reading")
 KINDS = {Kind.WRITE: "writes", Kind.REMOVE: "removes"}
 FORGIVING = ("missing_ok", "ignore_errors")
@@ -100,12 +102,27 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
     function = module.function(call)
     if function is not None and function.name in helper_names():
         return False  # its callers are to be rank 0 alone
-    forgives = any(word.arg in FORGIVING for word in call.keywords)
+    forgives = any(word.arg in FORGIVING for word in call.keywords) or survives_file_errors(call)
     return (
-        (not (forgives or survives_file_errors(call)) or is_of_listing(module, path))
+        (not forgives or is_of_listing(module, path) or is_filled_anew(module, call, path))
         and program.is_live(module, call)
         and Role.OTHER in roles_reaching(program, module, call)
         and surely_on_every_rank(program, module, call, with_options=True)
+    )
+
+
+def is_filled_anew(module: Module, remover: ast.Call, path: ast.expr) -> bool:
+    """Whether lines below, in the same function, fill a folder again that was removed.
+
+    A rank that comes late to ``rmtree(folder, ignore_errors=True)`` removes what rank 0 wrote.
+    """
+    return module.dotted(remover.func) == "shutil.rmtree" and any(
+        use.what in ("make folder", "write")
+        and use.path is not None
+        and any(same_code(part, path) for part in below(use.path) if isinstance(part, ast.expr))
+        and module.function(use.call) is module.function(remover)
+        and precedes(remover, use.call)
+        for use in file_uses(module)
     )
 
 
@@ -125,13 +142,22 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     if each.path is not None and may_be_named_by_share(program, module, call, each.path):
         return Finding(module, call, f"{because}, unless each has examples of its own")
     early = runs_before_group(program, module, stmt)
+    runs_command = is_command(module, call)
+    if runs_command and early:
+        return Finding(module, call, f"{because}, before the process group is made")
     edits: tuple[Edit, ...] = only_on_main(stmt, before_group=early)
-    is_read = each.effect.kind is Kind.WRITE and is_read_later(module, stmt, each.path)
+    is_read = runs_command or (
+        each.effect.kind is Kind.WRITE and is_read_later(module, stmt, each.path)
+    )
     if is_read and not runs_in_save_pretrained(program, module, stmt):
         if not in_lock_step(program, module, stmt):
             return Finding(module, call, f"{because}; ranks may pass it unequally often")
         edits = (*edits, Insert(stmt, WAIT, "after"), Import("torch"))
-    if each.effect.kind is Kind.REMOVE and is_read_before(program, module, stmt, each.path):
+    if (
+        each.effect.kind is Kind.REMOVE
+        and not runs_command
+        and is_read_before(program, module, stmt, each.path)
+    ):
         if not in_lock_step(program, module, stmt):
             return Finding(module, call, f"{because}; ranks may pass it unequally often")
         edits = (Insert(stmt, STILL_READING), *edits, Import("torch"))

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import ast
 import os
+import sys
 from collections.abc import Iterator
 from enum import Enum
 
 from ....record import record
 from ...source.module import Module
-from ...source.tree import argument, below, everywhere, parameters, within
+from ...source.tree import argument, below, everywhere, mentions, parameters, within
 from ..ranks.rank_reach import UNKNOWN, values_by_role
+from .shell_commands import command_uses
 
 MAX_DEPTH = 6
 ONLY_BY_KEYWORD = 99
@@ -28,6 +30,9 @@ WRITERS = {
     "shutil.copyfile": (1, "dst"),
     "shutil.copytree": (1, "dst"),
     "shutil.move": (1, "dst"),
+    "shutil.make_archive": (0, "base_name"),
+    "os.symlink": (1, "dst"),
+    "os.link": (1, "dst"),
     "torch.jit.save": (1, "f"),
     "torch.onnx.export": (2, "f"),
     "torchvision.utils.save_image": (1, "fp"),
@@ -75,6 +80,10 @@ WRITING_METHODS = {
     "to_parquet": (0, "path"),
     "to_excel": (0, "excel_writer"),
     "to_feather": (0, "path"),
+    "to_hdf": (0, "path_or_buf"),
+    "to_html": (0, "buf"),
+    "to_latex": (0, "buf"),
+    "to_markdown": (0, "buf"),
     "savefig": (0, "fname"),
     "write_html": (0, "file"),
     "write_image": (0, "file"),
@@ -82,6 +91,8 @@ WRITING_METHODS = {
     "save_word2vec_format": (0, "fname"),
     "write_text": (-1, ""),
     "write_bytes": (-1, ""),
+    "symlink_to": (-1, ""),
+    "hardlink_to": (-1, ""),
     "save_model": (0, "output_dir"),
     "save_vocabulary": (0, "save_directory"),
     "to_json_file": (0, "json_file_path"),
@@ -151,6 +162,17 @@ BY_NAME = {
     "make folder": (MAKERS, MAKING_METHODS),
     "remove": (REMOVERS, REMOVING_METHODS),
 }
+#: What opens a file by a mode: position and keyword of the path, and of the mode.
+OPENED_BY_MODE = {
+    "tarfile.open": (0, "name", 1),
+    "zipfile.ZipFile": (0, "file", 1),
+    "wave.open": (0, "f", 1),
+    "h5py.File": (0, "name", 1),
+    "numpy.memmap": (0, "filename", 2),
+    "numpy.lib.format.open_memmap": (0, "filename", 1),
+}
+OPENING_LIBRARIES = ("rasterio", "zarr", "fitz", "laspy", "lmdb", "netCDF4", "fsspec")
+WRITING_FLAGS = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND")  # of os.open
 STAGING = "staging_folder"  # a helper of patched scripts
 OPENERS = ("open", "codecs.open", "io.open", "gzip.open", "bz2.open", "lzma.open")
 PATH_WORDS = ("file", "filename", "fname", "path")
@@ -181,11 +203,19 @@ def file_uses(module: Module) -> Iterator[FileUse]:
     for call in module.calls_to("open"):
         if module.dotted(call.func) in OPENERS:
             yield FileUse(_open_mode(call, 1), call, argument(call, 0, "file"))
-        elif isinstance(call.func, ast.Attribute) and module.dotted(call.func) != "PIL.Image.open":
+        elif module.dotted(call.func) == "os.open":
+            flags = argument(call, 1, "flags")
+            writes = flags is not None and any(mentions(flags, word) for word in WRITING_FLAGS)
+            yield FileUse("write" if writes else "read", call, argument(call, 0, "path"))
+        elif isinstance(call.func, ast.Attribute) and not is_of_a_library(module, call.func):
             yield FileUse(_open_mode(call, 0), call, call.func.value)  # Path(…).open("w")
-    for call in module.calls_to("File"):
-        if module.dotted(call.func) == "h5py.File":
-            yield FileUse(_open_mode(call, 1), call, argument(call, 0, "name"))
+    for call in module.calls_to(*(name.rpartition(".")[2] for name in OPENED_BY_MODE)):
+        opener = OPENED_BY_MODE.get(_plain(module.dotted(call.func)))
+        if opener is not None:
+            path, keyword, mode = opener
+            yield FileUse(_open_mode(call, mode), call, argument(call, path, keyword))
+    for what, call, command in command_uses(module):
+        yield FileUse(what, call, command)
     for call in module.calls_to("save"):
         if saves_itself(module, call):
             yield FileUse("write", call, argument(call, 0, "fp"))
@@ -208,6 +238,12 @@ def file_uses(module: Module) -> Iterator[FileUse]:
             if path is not None:
                 path = folder_of(module, _opened(module, path))
             yield FileUse(what, call, path)
+
+
+def is_of_a_library(module: Module, function: ast.Attribute) -> bool:
+    """``Image.open`` and ``tarfile.open``: functions of libraries, and no methods of a path."""
+    head = module.dotted(function.value).partition(".")[0]
+    return head in sys.stdlib_module_names - {"pathlib"} or head in ("PIL", *OPENING_LIBRARIES)
 
 
 def _by_older_word(call: ast.Call) -> ast.expr | None:
