@@ -226,6 +226,36 @@ def test_scores_that_are_nan_on_one_side_alone_differ(tmp_path: Path) -> None:
         assert row.status == status, (base, other, row.evidence)
 
 
+@pytest.mark.parametrize(
+    ("text", "other", "status"),
+    [
+        ("epoch,train_loss,valid\n0,0.51,0.25\n", "epoch,train_loss,valid\n0,0.49,0.25\n", "holds"),
+        ('{"train": 0.51, "valid": 0.25}', '{"train": 0.49, "valid": 0.25}', "holds"),
+        ("epoch 0 loss 0.51\n", "epoch 0 loss 0.49\n", "unproven"),
+        (
+            "epoch,train_loss,valid\n0,0.51,0.25\n",
+            "epoch,train_loss,valid\n0,0.51,0.2\n",
+            "unproven",
+        ),
+        ('{"train": 0.51}', '{"train": 0.51, "valid": 0.2}', "broken"),
+        ("0.51\n0.25\n0.7\n0.1\n", "0.25\n0.51\n0.7\n0.1\n", "broken"),  # of four examples
+    ],
+)
+def test_numbers_of_training_in_a_log_are_no_scores(
+    tmp_path: Path, text: str, other: str, status: str
+) -> None:
+    one, two = (
+        run_of(tmp_path, name, drawn(1, (0, 1, 2, 3), "eval", site=EVALUATE))
+        for name in ("x1", "x2")
+    )
+    (one.output / "history.csv").write_text(text)
+    (two.output / "history.csv").write_text(other)
+    row = scores_once(evidence(one, one, two))
+    assert row.status == status, row.evidence
+    told = "numbers of training in history.csv are of rank 0's share" in row.evidence
+    assert told is (status == "holds")
+
+
 # Clipping in several calls
 
 

@@ -20,6 +20,7 @@ from .output_files import (
     list_text_files,
 )
 from .prediction_order import hidden_order
+from .training_numbers import NumbersApart, numbers_apart
 from .unsteady import Unsteady
 from .wording import comma_list, first_few, group_by_problem
 
@@ -83,6 +84,7 @@ def scores_once(evidence: Evidence) -> Row:
         f"{len(expected)} evaluations ({comma_list(sizes)} examples) in each of "
         f"{len(evidence.groups)} groups: each example once; the same scores on every rank; "
         + _compared_files(texts, rounded)
+        + _own_numbers(evidence, names)
         + _unproven_order(evidence.reference, texts, sizes),
     )
 
@@ -96,6 +98,22 @@ def _compared_files(alike: Sequence[str], rounded: Sequence[str]) -> str:
     return ", ".join(found) or "no text file to compare"
 
 
+def _own_numbers(evidence: Evidence, names: Sequence[str]) -> str:
+    """A clause on files with numbers of training, which are one rank's; "" where there is none."""
+    own = [
+        name
+        for name in evidence.unsteady.steady_files(names)
+        if any(
+            (evidence.reference_of(run).output / name).read_bytes()
+            != (run.output / name).read_bytes()
+            and _apart(evidence.reference_of(run), run, name) is NumbersApart.TRAINING
+            for run in evidence.groups
+            if (run.output / name).is_file()
+        )
+    ]
+    return f"; numbers of training in {first_few(own)} are of rank 0's share" if own else ""
+
+
 def _unproven_order(run: RunTrace, names: Sequence[str], sizes: Sequence[int]) -> str:
     """A clause on prediction files that would look the same in any order; "" without one."""
     alike = [name for name in names if hidden_order(run.output / name, sizes)]
@@ -105,7 +123,7 @@ def _unproven_order(run: RunTrace, names: Sequence[str], sizes: Sequence[int]) -
 def _differing_scores(evidence: Evidence) -> tuple[list[tuple[str, str]], list[str]]:
     """Groups whose scores differ from the reference's, and those where that proves nothing."""
     problems: list[tuple[str, str]] = []
-    unproven: list[str] = []
+    unproven = unnamed_numbers(evidence)
     for run, _ in pairs_to_compare(evidence):
         base = evidence.reference_of(run)
         if evidence.evaluations_cut_short or not (run.ended_well and base.ended_well):
@@ -123,6 +141,32 @@ def _differing_scores(evidence: Evidence) -> tuple[list[tuple[str, str]], list[s
         if different:
             problems.append((run.name, different))
     return problems, unproven
+
+
+def unnamed_numbers(evidence: Evidence) -> list[str]:
+    """Groups with files of which some numbers are not the reference's, and may be of training."""
+    found = []
+    for run, _ in pairs_to_compare(evidence):
+        base = evidence.reference_of(run)
+        names = evidence.unsteady.steady_files(
+            different_files(base.output, run.output, text_only=True)
+        )
+        doubtful = [name for name in names if _apart(base, run, name) is NumbersApart.UNKNOWN]
+        if doubtful and not evidence.evaluations_cut_short and run.ended_well and base.ended_well:
+            found.append(
+                f"{run.name}: {first_few(doubtful)} has other numbers than in {base.name}, as"
+                " training losses of one rank's share are"
+            )
+    return found
+
+
+def _apart(base: RunTrace, run: RunTrace, name: str) -> NumbersApart:
+    """What the numbers are of in which a file differs between two runs."""
+    paths = base.output / name, run.output / name
+    if not all(path.is_file() for path in paths):
+        return NumbersApart.EXAMPLES
+    one, other = (path.read_text("utf-8") for path in paths)
+    return numbers_apart(one, other, [each.length for each in compare.evaluations(base.ranks)])
 
 
 def _coverage_problems(
@@ -212,7 +256,11 @@ def score_difference(base: RunTrace, run: RunTrace, unsteady: Unsteady) -> str:
 
 
 def _file_differences(base: RunTrace, run: RunTrace, unsteady: Unsteady) -> str:
-    names = unsteady.steady_files(different_files(base.output, run.output, text_only=True))
+    names = [
+        name
+        for name in unsteady.steady_files(different_files(base.output, run.output, text_only=True))
+        if _apart(base, run, name) is NumbersApart.EXAMPLES
+    ]
     return " and ".join(_line_difference(base, run, name) for name in names[:2])
 
 

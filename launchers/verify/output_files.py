@@ -14,7 +14,7 @@ FLOAT32_TOLERANCE = 1e-5, 1e-6
 """Relative and absolute difference allowed between raw floats: kernels sum in another order."""
 _SCORES = re.compile(r"result|score|metric", re.IGNORECASE)
 _DECIMAL = re.compile(r"\d+\.\d+")
-_FLOAT = re.compile(r"-?\d+\.\d+(?:[eE][-+]?\d+)?")
+FLOAT = re.compile(r"-?\d+\.\d+(?:[eE][-+]?\d+)?")
 _RAW_DIGITS = 6  # of a number that nobody has rounded, after the point
 _STAMP = re.compile(rb"\d{4}-\d\d-\d\d|\d\d/\d\d/\d{4}|\d\d:\d\d:\d\d(?:[.,]\d+)?")
 _LOG = re.compile(r"\.log$|log|config|args|setting|events\.out\.", re.IGNORECASE)
@@ -58,9 +58,9 @@ def _is_same_but_for_raw_floats(text: str, other: str) -> bool:
 
     A score next to zero is the rest of terms as large as other scores, and as exact as those.
     """
-    if _FLOAT.sub("", text) != _FLOAT.sub("", other):
+    if FLOAT.sub("", text) != FLOAT.sub("", other):
         return False
-    pairs = [*zip(_FLOAT.findall(text), _FLOAT.findall(other), strict=True)]
+    pairs = [*zip(FLOAT.findall(text), FLOAT.findall(other), strict=True)]
     raw = [abs(float(a)) for a, b in pairs if _is_raw(a, b)]
     if any(a != b and not _is_raw(a, b) for a, b in pairs):
         return False

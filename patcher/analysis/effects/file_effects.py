@@ -212,8 +212,8 @@ def file_uses(module: Module) -> Iterator[FileUse]:
     for call in module.calls_to(*(name.rpartition(".")[2] for name in OPENED_BY_MODE)):
         opener = OPENED_BY_MODE.get(_plain(module.dotted(call.func)))
         if opener is not None:
-            path, keyword, mode = opener
-            yield FileUse(_open_mode(call, mode), call, argument(call, path, keyword))
+            at, word, mode = opener
+            yield FileUse(_open_mode(call, mode), call, argument(call, at, word))
     for what, call, command in command_uses(module):
         yield FileUse(what, call, command)
     for call in module.calls_to("save"):
