@@ -1960,7 +1960,7 @@ for epoch in range(2):
     [
         pytest.param("pass", "print(logits)", id="a last value is read behind it"),
         pytest.param("print(epoch and logits)", "pass", id="and in the next round"),
-        pytest.param("pass", "scores = scores[: len(dev)]", id="its loader's length is read"),
+        pytest.param("pass", "loaders = [dev]", id="its loader is read"),
         pytest.param(
             "pass", "for batch in dev:\n        show(batch)", id="its loader is used again"
         ),
@@ -2014,7 +2014,9 @@ def test_an_inline_evaluation_stays_whole_where_its_batch_size_comes_behind_its_
             evaluation(body="best = model(batch)", after="print(best)"), id="a last value"
         ),
         pytest.param(evaluation(body="logits.append(model(batch))\n        break"), id="a break"),
-        pytest.param(evaluation(after="print(len(loader))"), id="the loader's length"),
+        pytest.param(
+            evaluation(body="total += model(batch) / len(loader)"), id="the loader's length"
+        ),
         pytest.param(evaluation(body="logits.insert(0, model(batch))"), id="another order"),
         pytest.param(evaluation(body="total *= model(batch)"), id="a product"),
         pytest.param(

@@ -9,6 +9,7 @@ from ..analysis.models.forward_passes import forwards_twice
 from ..analysis.models.unused_parameters import all_get_gradients
 from ..analysis.ranks.evaluating_ranks import calls_another_wrapper
 from ..analysis.settings.parsed_arguments import parameter_with_arguments
+from ..analysis.training.accumulators import Accumulator
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.loaders import Loader
 from ..analysis.training.program import Program
@@ -30,6 +31,7 @@ from ..source.tree import (
     precedes,
     within,
 )
+from .counted_batches import counted_batches
 from .dataset_by_name import dataset_by_name
 
 NUMBER_OF_RANKS = "torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1"
@@ -278,28 +280,45 @@ def evaluation_share(
         return None
     if any(e.module is not evaluation.module for e in users):
         return None
-    if is_used_elsewhere(module, loader, users) or any(map(reads_more_than_batches, users)):
+    counted = [counted_batches(each) for each in users]
+    counts = frozenset[ast.expr]().union(*(each.reads for each in counted))
+    if is_used_elsewhere(module, loader, users, counts):
+        return None
+    if any(reads_more_than_batches(each, counts) for each in users):
         return None
     data, gather = dataset_by_name(module, loader.call, loader.dataset, DATASET_NAMES)
     sampler = f"shard_of_batches({data}, {module.text(loader.batch_size)})"
-    for each in users:
-        lines = [gathering_line(each, name) for name in each.accumulators or ()]
+    for each, batches in zip(users, counted, strict=True):
+        sums = each.accumulators or {}
+        lines = [gathering_line(each, name, sums[name]) for name in sums]
         if not all(lines):
             return None
-        gather.append(Insert(each.loop, "\n".join(lines), "after"))
+        gather.append(Insert(each.loop, "\n".join([*lines, *batches.lines]), "after"))
+        gather += batches.edits
     helpers = (
         Define("shard_of_batches", module.statement(loader.call)),
         Define("gathered", evaluation.loop),
+        Import("torch"),
     )
     return sampler, (*gather, *helpers)
 
 
-def gathering_line(evaluation: Evaluation, name: str) -> str:
-    """The line that gathers what all ranks accumulated; "" where it cannot be pickled.
+def gathering_line(evaluation: Evaluation, name: str, accumulator: Accumulator) -> str:
+    """The lines that gather what all ranks accumulated; "" where it cannot be pickled.
 
-    Objects of a class that the function makes cannot, and named tuples of it go as plain ones.
+    Of rows a rank without a share has none. Objects of a class that the function makes cannot, and
+    named tuples of it go as plain ones.
     """
     module, function = evaluation.module, evaluation.function
+    join, meter = accumulator.join, accumulator.meter
+    if meter is not None:
+        sums = ", ".join(f"{name}.{each}" for each in meter.sums)
+        parts = ", ".join(f"gathered({name}.{each})" for each in meter.sums)
+        means = [f"{name}.{mean} = {text.format(name)}" for mean, text in meter.means]
+        return "\n".join([f"{sums} = {parts}", *means])
+    if join:
+        parts = f"[each for each in gathered([{name}]) if each is not None and len(each)]"
+        return f"if torch.distributed.is_initialized():\n    {name} = {join}({parts})"
     local = {stmt.name for stmt in within([] if function is None else function.body, ast.ClassDef)}
     for call in within(evaluation.loop.body, ast.Call):
         if not (isinstance(call.func, ast.Attribute) and call.func.attr == "append" and call.args):
@@ -342,8 +361,13 @@ def forwards_itself(evaluation: Evaluation) -> bool:
     )
 
 
-def is_used_elsewhere(module: Module, loader: Loader, users: list[Evaluation]) -> bool:
-    """Whether the loader's name is read except to loop over it or to pass it to an evaluation."""
+def is_used_elsewhere(
+    module: Module, loader: Loader, users: list[Evaluation], counts: frozenset[ast.expr]
+) -> bool:
+    """Whether the loader's name is read except to loop over it or to pass it to an evaluation.
+
+    ``counts`` are reads of its batches that are those of all ranks.
+    """
     stmt = module.statement(loader.call)
     if not (isinstance(stmt, ast.Assign) and stmt.value is loader.call):
         return True
@@ -373,6 +397,8 @@ def is_used_elsewhere(module: Module, loader: Loader, users: list[Evaluation]) -
         isinstance(node.ctx, ast.Load)
         and node not in loop_heads
         and node not in arguments
+        and node not in counts
+        and getattr(module.parents[node], "attr", "") != "dataset"
         and precedes(stmt, node)
         and not any(precedes(other, node) for other in rebindings)
         and not is_handed_on(module, node)
@@ -380,11 +406,11 @@ def is_used_elsewhere(module: Module, loader: Loader, users: list[Evaluation]) -
     )
 
 
-def reads_more_than_batches(evaluation: Evaluation) -> bool:
+def reads_more_than_batches(evaluation: Evaluation, counts: frozenset[ast.expr]) -> bool:
     """Whether more is asked of the loader that an evaluation gets than batches and data set.
 
-    ``total / len(loader)`` would divide what all ranks have added up by the batches of one. What
-    the function itself constructs is looked after where it is constructed.
+    ``counts`` are reads of its batches that are those of all ranks. What the function itself
+    constructs is looked after where it is constructed.
     """
     module, function, loader = evaluation.module, evaluation.function, evaluation.loader
     if function is None or loader.call in below(function):
@@ -398,6 +424,7 @@ def reads_more_than_batches(evaluation: Evaluation) -> bool:
     return any(
         isinstance(node.ctx, ast.Load)
         and node not in looped
+        and node not in counts
         and getattr(module.parents[node], "attr", "") != "dataset"
         for node in reads
     )

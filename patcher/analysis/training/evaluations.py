@@ -16,12 +16,9 @@ from ...source.tree import (
     Function,
     argument,
     argument_values,
-    assigned_pairs,
     bound_names,
-    is_empty_list,
     is_false,
     is_inside,
-    is_number,
     locate,
     names_within,
     number_of,
@@ -29,15 +26,12 @@ from ...source.tree import (
     within,
 )
 from ..language.call_graph import CallGraph
-from ..language.name_flow import roots
+from .accumulators import Accumulator, accumulated
 from .loaders import Loader, loader_of
 from .train_loops import is_backward
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 GRADLESS = ("no_grad", "inference_mode")
-MESSAGES = ("print", "info", "debug", "warning", "set_description", "set_postfix", "update")
-MUTATORS = ("append", "extend", "update", "add", "add_batch", "insert", "setdefault", "put")
-WRITERS = ("write", "writelines", "writerow", "writerows", "dump", "save", "add_scalar")
 
 
 @record
@@ -53,6 +47,7 @@ class Evaluation:
     loader: Loader
     mode: ast.stmt  # model.eval(), or the loop if nothing calls that
     model: str  # the source text of the model in eval mode
+    graph: CallGraph
 
     @property
     def name(self) -> str:
@@ -85,135 +80,19 @@ class Evaluation:
 
     def leaves(self, name: str) -> bool:
         """Whether code outside the loop may read the value that the loop gave a name."""
-        return name in self.changed_names and survives(self.module, self.loop, name)
+        return name in self.changed_names and self.is_read_later(name)
+
+    def is_read_later(self, name: str) -> bool:
+        """Whether code outside the loop may read the value that a name has behind it."""
+        return survives(self.module, self.loop, name)
 
     @cached_property
-    def accumulators(self) -> dict[str, ast.stmt] | None:
-        """Lists and numbers that the loop accumulates for later, with their initial assignment.
+    def accumulators(self) -> dict[str, Accumulator] | None:
+        """What the loop accumulates for later: lists, numbers, arrays, by name.
 
         None when it accumulates anything else or exits early: ranks' parts cannot then be combined.
         """
-        if self.loop.orelse:
-            return None
-        if any(within(self.loop.body, kind) for kind in (ast.Break, ast.Return)):
-            return None
-        initial = self._initial_assignments()
-        filled = filled_names(self.module, self.loop, set(initial))
-        if filled is None or depends_on_count(self.module, self.loop, filled):
-            return None
-        if any(map(self.leaves, bound_names(self.loop) - set(initial))):
-            return None
-        after = names_read_after(self.module, self.loop)
-        if self.loader.name in after and self.leaves(self.loader.name):
-            return None
-        if keeps_other_state(self, set(initial)):
-            return None
-        order = list(initial)
-        return {
-            name: initial[name] for name in sorted(filter(self.leaves, filled), key=order.index)
-        }
-
-    def _initial_assignments(self) -> dict[str, ast.stmt]:
-        """Names that are an empty list or a number when the loop starts, with the assignment."""
-        initial: dict[str, ast.stmt] = {}
-        for stmt in self.before:
-            if isinstance(stmt, ast.Assign):
-                for name, value in assigned_pairs(stmt):
-                    initial[name] = stmt
-                    if not is_empty_list(value) and not is_number(value):
-                        del initial[name]
-        return initial
-
-
-def filled_names(module: Module, loop: ast.For, initial: set[str]) -> set[str] | None:
-    """Names of ``initial`` that the body appends or adds to; None if it changes them otherwise."""
-    filled: set[str] = set()
-    if any(bound_names(stmt) & initial for stmt in within(loop.body, ast.Assign)):
-        return None
-    for name in names_within(loop.body, initial):
-        attribute = module.parents[name]
-        if isinstance(attribute, ast.Attribute) and is_called(module, attribute):
-            if attribute.attr not in ("append", "extend"):
-                return None
-            filled.add(name.id)
-    for stmt in within(loop.body, ast.AugAssign):
-        if isinstance(stmt.target, ast.Name):
-            if not isinstance(stmt.op, ast.Add):
-                return None
-            filled.add(stmt.target.id)
-    return filled if filled <= initial else None
-
-
-def is_called(module: Module, func: ast.expr) -> bool:
-    """Whether an expression is the function of a call."""
-    call = module.parents[func]
-    return isinstance(call, ast.Call) and call.func is func
-
-
-def keeps_other_state(evaluation: Evaluation, initial: set[str]) -> bool:
-    """Whether the body fills a meter, a table or a file rather than lists and numbers."""
-    module, body = evaluation.module, evaluation.loop.body
-    bound_above = bound_names(evaluation.before) - initial if evaluation.before else set()
-    for call in within(body, ast.Call):
-        if any(word.arg == "file" for word in call.keywords):
-            return True
-        if not isinstance(call.func, ast.Attribute):
-            continue
-        name, target = call.func.attr, call.func.value
-        if name in WRITERS and not module.dotted(call.func).startswith("tqdm"):
-            return True
-        if isinstance(target, ast.Name):
-            is_other = target.id not in initial and (target.id in bound_above or name in MUTATORS)
-            if is_other and evaluation.leaves(target.id):
-                return True
-        elif isinstance(target, ast.Attribute) and name in MUTATORS:
-            return True
-        elif isinstance(target, ast.Subscript) and name in MUTATORS:  # parts[k].append(x)
-            made = roots(target) & bound_names(evaluation.loop)
-            if not made or any(map(evaluation.leaves, made)):
-                return True
-    contexts = [node.ctx for node in within(body, ast.Subscript)]
-    contexts += [node.ctx for node in within(body, ast.Attribute)]
-    return not all(isinstance(context, ast.Load) for context in contexts)
-
-
-def depends_on_count(module: Module, loop: ast.For, filled: set[str]) -> bool:
-    """Whether the body computes with the batch number or with what it has accumulated so far.
-
-    Each rank's part starts from zero. Reads in tests and messages do not count.
-    """
-    names = set(filled)
-    first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) else loop.target
-    is_counted = isinstance(loop.iter, ast.Call) and module.dotted(loop.iter.func) == "enumerate"
-    if isinstance(first, ast.Name) and is_counted:
-        names.add(first.id)
-    return any(
-        isinstance(name.ctx, ast.Load) and not is_harmless_read(module, name)
-        for name in names_within(loop.body, names)
-    )
-
-
-def is_harmless_read(module: Module, name: ast.Name) -> bool:
-    """Whether a name is read for a test, for a message, or to append to it."""
-    child: ast.AST = name
-    for up in module.ancestors(name):
-        if isinstance(up, ast.If) and child is up.test:
-            return True
-        if isinstance(up, ast.Call):
-            last = module.last_name(up.func)
-            if last in MESSAGES or (child is up.func and last in ("append", "extend")):
-                return True
-        if isinstance(up, ast.stmt):
-            return False
-        child = up
-    return False
-
-
-def names_read_after(module: Module, loop: ast.For) -> set[str]:
-    """Names that statements after the loop, in its own block, read."""
-    body = module.body(loop)
-    rest = body[body.index(loop) + 1 :]
-    return {name.id for name in within(rest, ast.Name) if isinstance(name.ctx, ast.Load)}
+        return accumulated(self)
 
 
 def survives(module: Module, loop: ast.For, name: str) -> bool:
@@ -328,9 +207,9 @@ def _in_function(graph: CallGraph, module: Module, function: Function) -> Iterat
             continue
         if modes:
             mode, model = module.statement(modes[0]), receiver(module, modes[0])
-            yield Evaluation(module, function, loop, loader, mode, model)
+            yield Evaluation(module, function, loop, loader, mode, model, graph)
         elif models := called_parameters(function, loop):
-            yield Evaluation(module, function, loop, loader, loop, models[0])
+            yield Evaluation(module, function, loop, loader, loop, models[0], graph)
 
 
 def hands_optimizer_on(call: ast.Call) -> bool:
@@ -405,7 +284,7 @@ def _inline(graph: CallGraph, module: Module) -> Iterator[Evaluation]:
                     break
                 if loader is not None and loader.cycle is None:
                     model = receiver(module, mode)
-                    yield Evaluation(module, None, follower, loader, stmt, model)
+                    yield Evaluation(module, None, follower, loader, stmt, model, graph)
                     break
             elif isinstance(follower, ast.Expr) and any(
                 isinstance(call.func, ast.Attribute) and call.func.attr == "train"
