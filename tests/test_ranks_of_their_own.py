@@ -192,6 +192,27 @@ def set_up(cfg):
     torch.cuda.set_device(cfg.local_rank)
 """
 
+BLOCK = """
+import torch, torch.distributed as dist
+class Blocks(torch.utils.data.Sampler):
+    def __iter__(self):
+        order = torch.randperm(self.count).tolist()
+        begin = int({begin})
+        return iter(order[begin : begin + self.count // 2])
+dist.init_process_group("nccl")
+for batch in torch.utils.data.DataLoader(data, sampler=Blocks(data)):
+    model(batch).backward()
+    optimizer.step()
+"""
+GOES_ON = BLOCK.replace("iter(order[begin : begin + self.count // 2])", "self.lines_from(begin)")
+
+MAKES = """
+import os, torch
+torch.distributed.init_process_group("nccl")
+{head}:
+    os.{make}(folder)
+"""
+
 SILENT = [
     ("DF101", "the number that Slurm gives", SLURM.format(branch="with quiet():"),
      SLURM.format(branch='if "SLURM_LOCALID" in os.environ:')),
@@ -214,8 +235,23 @@ SILENT = [
      KEYS.format(key="k.replace('module.', '')"), KEYS.format(key="k.lower()")),
     ("DF305", "the wrapper was given the attribute", SET.format(name="model"),
      SET.format(name="other")),
+    ("DF401", "a sampler's block of its order", BLOCK.format(
+        begin="dist.get_rank() / dist.get_world_size() * self.count"),
+     BLOCK.format(begin="self.epoch / self.epochs * self.count")),
+    ("DF401", "what goes over lines begins at a rank's", GOES_ON.format(
+        begin="self.first + self.global_rank * self.count // self.world_size"),
+     GOES_ON.format(begin="self.first + self.epoch * self.count")),
     ("DF401", "a function makes the sampler", evaluation(sampler="make_sampler(data)"),
      evaluation(sampler="make_nothing(data)")),
+    ("DF602", "rank 0 alone makes a folder",
+     MAKES.format(head="if torch.distributed.get_rank() == 0", make="makedirs"),
+     MAKES.format(head="if torch.distributed.get_rank() > 0", make="makedirs")),
+    ("DF602", "the first of each machine makes a folder of its own",
+     MAKES.format(head="if torch.distributed.get_rank() == 0", make="mkdir"),
+     MAKES.format(head="if args.local_rank in [-1, 0]", make="mkdir")),
+    ("DF602", "an error that nobody minds",
+     MAKES.format(head="try", make="mkdir") + "except OSError:\n    pass\n",
+     MAKES.format(head="try", make="mkdir") + "except ValueError:\n    pass\n"),
     ("DF504", "the loop calls a method of the module", METHOD.format(choice=UNWRAPPED),
      METHOD.format(choice="model")),
     ("DF506", "all ranks take the branch that reduces", EXIT.format(test="several"),
