@@ -404,3 +404,53 @@ def test_a_class_method_may_start_ranks_that_make_its_objects() -> None:
     (finding,) = found("DF105", text.format(worker="work"))
     assert "cls.work" in finding.because
     assert found("DF105", text.format(worker="look")) == []
+
+
+RUNNER = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+
+class Runner{bases}:
+    def __init__(self, model):
+        self.model = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+    def eval(self):
+        self.model.eval()
+        return self
+    def forward(self, batch):
+        return self.model(batch)
+
+def evaluate(runner: Runner, data):
+    runner.eval()
+    hits = 0
+    for batch in DataLoader(data, sampler=Shares(data)):
+        hits += runner.forward(batch.to({card})).argmax()
+    return hits
+
+def main(data):
+    torch.distributed.init_process_group("gloo")
+    runner = Runner(Net())
+    best = 0
+    for epoch in range(9):
+        for batch in DataLoader(data, sampler=DistributedSampler(data)):
+            runner.forward(batch).mean().backward()
+            optimizer.step()
+        if evaluate(runner, data) < best:
+            break
+
+main(things())
+"""
+
+
+@pytest.mark.parametrize("code", ["DF202", "DF504", "DF511"])
+def test_an_object_that_keeps_the_model_is_asked_for_nothing_of_a_module(code: str) -> None:
+    plain = RUNNER.format(bases="", card="0")
+    assert found(code, plain)
+    of_modules = ("runner.parameters", "averages_of_rank_0(runner", "'module'")
+    assert not any(text in fixed(code, plain) for text in of_modules)
+    module_of_its_own = RUNNER.format(bases="(torch.nn.Module)", card="0")
+    assert any(each.edits for each in found(code, module_of_its_own))

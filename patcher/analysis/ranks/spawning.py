@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, argument, is_inside
+from ...source.tree import FUNCTIONS, Function, argument, everywhere, is_inside, keyword, parameters
 from ..language.call_graph import reachable_functions
 from ..language.names import answered_once
+from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
 
 SPAWNING = ("spawn", "start_processes", "Process")
@@ -29,9 +30,29 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
         )
         if worker is None or not module.dotted(call.func).startswith(PACKAGES):
             continue
-        name = module.last_name(worker)
-        if name and reachable_functions(program, {name}) & set(groups):
+        passed = keyword(call, "args")  # the worker may call a function that it gets
+        workers = [module.last_name(worker), *functions_in(program, module, worker)]
+        workers += [] if passed is None else functions_in(program, module, passed.value)
+        if any(
+            reachable_functions(program, {name}) & set(groups) for name in dict.fromkeys(workers)
+        ):
             yield module, call
+
+
+def functions_in(program: Program, module: Module, node: ast.expr) -> Iterator[str]:
+    """The functions of the program in an expression, by name; a parameter is what callers pass."""
+    for name in everywhere(node, ast.Name):
+        function = module.function(name)
+        places: list[tuple[Module, ast.expr | None]] = [(module, name)]
+        if function is not None and name.id in parameters(function):
+            places = [
+                (where, argument_for_parameter(module, function, call, name.id))
+                for where, call in program.callers(function)
+            ]
+        for where, value in places:
+            found = None if value is None else program.resolve(where, value)
+            if found is not None and isinstance(found[1], FUNCTIONS):
+                yield found[1].name
 
 
 @answered_once
