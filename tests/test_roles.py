@@ -84,6 +84,19 @@ def roles_at_mark(text: str) -> frozenset[Role]:
             id="a gate keeps the other ranks away",
         ),
         pytest.param(
+            "def f(args):\n    if args.ddp:\n        torch.distributed.init_process_group('gloo')\n"
+            "        number = torch.distributed.get_rank()\n    else:\n        number = 0\n"
+            "    if number == 0:\n        mark()",
+            {ALONE, MAIN},
+            id="a number of the group's, where an option asks for one",
+        ),
+        pytest.param(
+            "def f(args):\n    if args.ddp:\n        number = torch.distributed.get_rank()\n"
+            "    else:\n        number = 0\n    if number == 0:\n        mark()",
+            EVERYONE,
+            id="a number of the group's, where nothing tells when there is one",
+        ),
+        pytest.param(
             "def f(args):\n    if local_rank in [-1, 0]:\n        a()\n    else:\n        mark()",
             {OTHER},
             id="the else branch is theirs",
