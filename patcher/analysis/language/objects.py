@@ -11,6 +11,7 @@ from .tables import items_of_call
 
 MAX_DEPTH = 8
 ClassOf = tuple[Module, ast.ClassDef]
+BESIDE = ("setter", "deleter", "overload")  # decorators of what is no method of its own
 # Methods that return the object they are called on.
 RETURN_SELF = {"to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16"}
 
@@ -193,10 +194,14 @@ def _classes_above(graph: Resolver, owner: ClassOf) -> list[ClassOf]:
 
 
 def method_of(graph: Resolver, owner: ClassOf, name: str) -> tuple[Module, Function] | None:
-    """The method ``name`` of a class, also an inherited one."""
+    """The method ``name`` of a class, also an inherited one; of several the last one in it."""
     for module, definition in classes_above(graph, owner):
-        for member in definition.body:
-            if isinstance(member, FUNCTIONS) and member.name == name:
+        for member in reversed(definition.body):
+            if (
+                isinstance(member, FUNCTIONS)
+                and member.name == name
+                and not any(module.last_name(each) in BESIDE for each in member.decorator_list)
+            ):
                 return module, member
     return None
 
