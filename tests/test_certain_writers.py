@@ -95,6 +95,8 @@ SCRIPTS = [
         "    save(model)\n",
         "warning", id="for certain by rank 0, perhaps by others"),
     pytest.param(f"if not config.sharded:\n    {SAVE}\n", "error", id="another setting"),
+    pytest.param(f"if config.save_again:\n    {SAVE}\n",
+        "warning", id="with a setting of a file that is not read"),
     pytest.param(f"if batch % 100 == 0:\n    {SAVE}\n", "error", id="at every 100th step"),
     pytest.param(f"if config.get(\"save\", False):\n    {SAVE}\n",
         "warning", id="a setting that is off by default"),

@@ -183,6 +183,13 @@ NOOP = [
             train(rank)
         main()
         """),
+    ("DF105", "another script, and this one once", """
+        import subprocess, sys, torch
+        torch.distributed.init_process_group("gloo")
+        for path in paths:
+            subprocess.run([sys.executable, "convert.py", path])
+        subprocess.run([sys.executable, *sys.argv])
+        """),
     ("DF105", "somebody else's spawn", """
         import torch, mine
         def worker(rank):
@@ -634,6 +641,17 @@ REPORTED = [
         def launch(work, size):
             mp.spawn(work, args=(size,), nprocs=size)
         launch(train, 2)
+        """),
+    ("DF105", "a script that starts itself once more for each card", """
+        import subprocess, sys, torch
+        def start(count):
+            for rank in range(count):
+                argv = list(sys.argv)
+                argv += [f"rank={rank}"]
+                subprocess.Popen([sys.executable] + argv)
+        def work(rank):
+            torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+        work(1) if args.rank else start(2)
         """),
     ("DF105", "a process for each card", """
         import torch

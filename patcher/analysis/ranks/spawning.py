@@ -13,6 +13,8 @@ from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
 
 SPAWNING = ("spawn", "start_processes", "Process")
+COMMANDS = ("Popen", "run", "call", "check_call")
+GROUP = "init_process_group"
 PACKAGES = ("torch.multiprocessing", "multiprocessing")
 
 
@@ -20,7 +22,7 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
     """Calls that start processes of which each joins a process group."""
     groups = [
         function
-        for module, call in program.calls_to("init_process_group")
+        for module, call in program.calls_to(GROUP)
         for function in [module.function(call)]
         if function is not None
     ]
@@ -37,6 +39,35 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
             reachable_functions(program, {name}) & set(groups) for name in dict.fromkeys(workers)
         ):
             yield module, call
+    yield from started_anew(program)
+
+
+def started_anew(program: Program) -> Iterator[tuple[Module, ast.Call]]:
+    """Calls in a loop that start this script once more: ``Popen([sys.executable, *sys.argv])``."""
+    for module, call in program.calls_to(*COMMANDS) if program.calls_to(GROUP) else ():
+        if not module.dotted(call.func).startswith("subprocess.") or not call.args:
+            continue
+        if not any(isinstance(up, ast.For | ast.While) for up in module.ancestors(call)):
+            continue
+        parts = [call.args[0], *names_of_commands(module, call.args[0])]
+        words = {
+            module.dotted(each)
+            for part in parts
+            for each in (*everywhere(part, ast.Attribute), *everywhere(part, ast.Name))
+        }
+        is_script = "sys.executable" in words and bool(words & {"sys.argv", "__file__"})
+        if is_script and program.is_live(module, call):
+            yield module, call
+
+
+def names_of_commands(module: Module, command: ast.expr) -> Iterator[ast.expr]:
+    """What the names in a command hold, and what those hold."""
+    for name in everywhere(command, ast.Name):
+        for value in module.alternatives(name, name):
+            yield value
+            for inner in everywhere(value, ast.Name):
+                if inner.id != name.id:
+                    yield from module.alternatives(inner, inner)
 
 
 def functions_in(program: Program, module: Module, node: ast.expr) -> Iterator[str]:
