@@ -310,3 +310,10 @@ def test_a_script_in_a_folder_imports_from_its_project(
     written(tmp_path, files)
     program = read_program(str(tmp_path / "tools/train.py"))
     assert ("lab/nets.py" in names_of(program, tmp_path)) is is_read
+
+
+def test_a_folder_may_have_the_name_of_a_library_that_is_not_installed(tmp_path: Path) -> None:
+    text = "from datasets.nets import is_main\nis_main()\n" + GUARD
+    written(tmp_path, {"train.py": text, "datasets/nets.py": FUNCTION})
+    program = read_program(str(tmp_path / "train.py"))
+    assert "datasets/nets.py" in names_of(program, tmp_path)
