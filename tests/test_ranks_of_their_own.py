@@ -213,7 +213,19 @@ torch.distributed.init_process_group("nccl")
     os.{make}(folder)
 """
 
+TYPED = """
+import lightning as L, torch
+from types import SimpleNamespace
+def tell({kind}):
+    if fabric.local_rank == 0:
+        print(fabric)
+torch.distributed.init_process_group("nccl")
+tell(made())
+"""
+
 SILENT = [
+    ("DF101", "the number of a library's object", TYPED.format(kind="fabric: L.Fabric"),
+     TYPED.format(kind="fabric")),
     ("DF101", "the number that Slurm gives", SLURM.format(branch="with quiet():"),
      SLURM.format(branch='if "SLURM_LOCALID" in os.environ:')),
     ("DF101", "the index of a spawned process", MADE.format(value="index"),
