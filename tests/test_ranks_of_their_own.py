@@ -223,7 +223,65 @@ torch.distributed.init_process_group("nccl")
 tell(made())
 """
 
+BESIDE = """
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+class Trainer:
+    def __init__(self, net, data):
+        self.data = data
+        self.net = net.cuda()
+        self.model = DDP(self.net)
+    def fit(self):
+        for batch in DataLoader(self.data, sampler=DistributedSampler(self.data)):
+            self.model(batch).mean().backward()
+            optimizer.step()
+    def score(self):
+        self.{name}.eval()
+        for batch in DataLoader(self.data, sampler=Mine(self.data)):
+            self.{name}(batch)
+def main(data):
+    torch.distributed.init_process_group("nccl")
+    trainer = Trainer(torch.nn.Sequential(torch.nn.BatchNorm1d(4)), data)
+    trainer.fit()
+    trainer.score()
+main(things())
+"""
+LOADS = """
+import torch
+def work(rank, size):
+    torch.distributed.init_process_group("nccl", rank=rank, world_size=size)
+    {inside}
+def main():
+    torch.multiprocessing.spawn(work, nprocs=2, args=(2,))
+    {behind}
+main()
+"""
+MADE_BY_CLASS = """
+import os, torch
+class Env:
+    def __init__(self, rank):
+        self.rank = rank
+    @property
+    def first(self):
+        return self.rank == 0
+    @classmethod
+    def of_launcher(cls):
+        return {made}(int(os.environ["RANK"]))
+torch.distributed.init_process_group("nccl")
+env = Env.of_launcher()
+if env.first:
+    open("log.txt", "w").write("x")
+"""
+LOAD = "model.load_state_dict(torch.load('model.pt'))"
+
 SILENT = [
+    ("DF504", "the model beside its wrapper", BESIDE.format(name="net"),
+     BESIDE.format(name="model")),
+    ("DF602", "an object that a class method makes knows its rank",
+     MADE_BY_CLASS.format(made="cls"), MADE_BY_CLASS.format(made="other")),
+    ("DF604", "a process that has started the ranks", LOADS.format(inside="pass", behind=LOAD),
+     LOADS.format(inside=LOAD, behind="pass")),
     ("DF101", "the number of a library's object", TYPED.format(kind="fabric: L.Fabric"),
      TYPED.format(kind="fabric")),
     ("DF101", "the number that Slurm gives", SLURM.format(branch="with quiet():"),

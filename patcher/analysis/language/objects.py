@@ -113,6 +113,8 @@ def _class_of_passed(
 
 def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) -> ClassOf | None:
     func = call.func
+    if isinstance(func, ast.Name) and (owner := _own_class(module, func)) is not None:
+        return module, owner
     found = named_definition(graph, module, func)
     if found is not None:
         where, definition = found
@@ -129,6 +131,16 @@ def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) 
     if isinstance(func, ast.Attribute) and func.attr in RETURN_SELF:
         return class_of(graph, module, func.value, depth + 1)
     return None
+
+
+def _own_class(module: Module, name: ast.Name) -> ast.ClassDef | None:
+    """The class that ``cls`` of a class method is, or one below it."""
+    function = module.function(name)
+    owner = None if function is None else module.parents.get(function)
+    if function is None or not isinstance(owner, ast.ClassDef) or not is_self(function, name.id):
+        return None
+    decorators = {getattr(each, "id", "") for each in function.decorator_list}
+    return owner if "classmethod" in decorators else None
 
 
 def _class_of_items(graph: Resolver, items: list[tuple[Module, ast.expr]]) -> ClassOf | None:

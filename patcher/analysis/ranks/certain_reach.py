@@ -199,6 +199,15 @@ def sounds_of_rank(program: Program, module: Module, node: ast.expr, depth: int)
                 return True
             for where in program.modules:
                 values += [(where, each) for each in where.attribute_values.get(node.attr, ())]
+            values += [
+                (where, result.value)
+                for where, function in program.functions_by_name.get(node.attr, ())
+                if any(
+                    where.last_name(each).endswith("property") for each in function.decorator_list
+                )
+                for result in within(function.body, ast.Return)
+                if result.value is not None
+            ]
         case ast.Name():
             if OF_A_RANK.search(node.id):
                 return True
