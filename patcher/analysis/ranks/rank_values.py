@@ -223,8 +223,10 @@ def _unpacked_variable(module: Module, node: ast.Name) -> Values | None:
     """``rank, world = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))``, or by map."""
     stores = module.stores.get((module.function(node), node.id), [])
     holder = module.parents[stores[0]] if len(stores) == 1 else None
-    stmt = module.parents[holder] if isinstance(holder, ast.Tuple | ast.List) else None
-    if not isinstance(stmt, ast.Assign) or holder is None or stmt.targets != [holder]:
+    if not isinstance(holder, ast.Tuple | ast.List):
+        return None
+    stmt = module.parents[holder]
+    if not isinstance(stmt, ast.Assign) or stmt.targets != [holder]:
         return None
     match stmt.value:
         case (
