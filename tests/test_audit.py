@@ -119,3 +119,9 @@ def test_a_name_of_python_2_is_told_where_python_3_comes_to_it(test: str, told: 
 def test_what_vars_reads_binds_no_name_of_the_function() -> None:
     text = "def main():\n    print(vars(args))\n    print(late)\n    late = 1\n"
     assert ("O1", "violated", 3) in audited(text)
+
+
+@pytest.mark.parametrize("where", ["f.rate: limits.Rate", "rate: limits.Rate"])
+def test_python_evaluates_no_annotation_of_an_assignment_in_a_function(where: str) -> None:
+    assert ("O1", "violated", 2) not in audited(f"def f():\n    {where} = 1\n\nf()\n")
+    assert ("O1", "violated", 4) in audited(f"def f():\n    pass\n\n{where} = 1\n")

@@ -94,7 +94,13 @@ SCRIPTS = [
         "        save(model)\n\n\nmade_elsewhere().all()\nif dist.get_rank() == 0:\n"
         "    save(model)\n",
         "warning", id="for certain by rank 0, perhaps by others"),
+    pytest.param(
+        "class Env:\n    @property\n    def first(self):\n        return self.rank == 0\n\n\n"
+        f"env = made_elsewhere()\nif env.first:\n    {SAVE}\n",
+        "warning", id="by a property that asks for a rank"),
     pytest.param(f"if not config.sharded:\n    {SAVE}\n", "error", id="another setting"),
+    pytest.param(f"if config.save_again:\n    {SAVE}\n",
+        "warning", id="with a setting of a file that is not read"),
     pytest.param(f"if batch % 100 == 0:\n    {SAVE}\n", "error", id="at every 100th step"),
     pytest.param(f"if config.get(\"save\", False):\n    {SAVE}\n",
         "warning", id="a setting that is off by default"),

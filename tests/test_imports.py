@@ -297,3 +297,23 @@ def test_a_checkout_is_a_package_by_its_own_name_though_it_has_no_init(tmp_path:
     )
     program = read_program(str(tmp_path / "lab/examples/train.py"))
     assert "lab/nets/one.py" in names_of(program, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("mark", "is_read"), [("requirements.txt", True), (".git/config", True), ("notes.txt", False)]
+)
+def test_a_script_in_a_folder_imports_from_its_project(
+    tmp_path: Path, mark: str, is_read: bool
+) -> None:
+    text = "from lab.nets import is_main\nis_main()\n" + GUARD
+    files = {"tools/train.py": text, "lab/nets.py": FUNCTION, mark: "\n"}
+    written(tmp_path, files)
+    program = read_program(str(tmp_path / "tools/train.py"))
+    assert ("lab/nets.py" in names_of(program, tmp_path)) is is_read
+
+
+def test_a_folder_may_have_the_name_of_a_library_that_is_not_installed(tmp_path: Path) -> None:
+    text = "from datasets.nets import is_main\nis_main()\n" + GUARD
+    written(tmp_path, {"train.py": text, "datasets/nets.py": FUNCTION})
+    program = read_program(str(tmp_path / "train.py"))
+    assert "datasets/nets.py" in names_of(program, tmp_path)

@@ -53,6 +53,22 @@ def test_that_of_torch_is_dealt(own: str) -> None:
     )
 
 
+OTHER_NAME = """
+class Masking(torch.utils.data.DataLoader):
+    def __init__(self, dataset, batch_size=1, shuffle=True, **rest):
+        super().__init__(dataset, batch_size, shuffle, collate_fn=mask, **rest)
+"""
+
+
+def test_one_by_another_name_is_dealt_where_its_order_is_told() -> None:
+    text = SCRIPT.format(own=OTHER_NAME).replace(
+        "DataLoader(path, tokenizer, args,", "Masking(path,"
+    )
+    told = text.replace("batch_size=4", "batch_size=4, shuffle=True")
+    assert "shuffle=not torch.distributed.is_initialized(), sampler=None if" in fixed("DF401", told)
+    assert "loader = Masking(path, batch_size=4)\n" in fixed("DF401", text)
+
+
 GRAPH = """\
 import torch, dgl
 from dgl.dataloading import DataLoader, NeighborSampler

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 from pathlib import Path
 
 import pytest
+from ddpfix.patcher.analysis.language.objects import class_of, method_of
 from ddpfix.patcher.analysis.training.load import read_program
 from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.frontend.cache import Cache
@@ -70,3 +72,54 @@ def test_what_is_cached_knows_the_modules_of_a_script_without_torch(tmp_path: Pa
     entry = check_script(str(run), CODES, Cache(None, ""))
     assert entry.diagnostics == ()
     assert "engine.py" in dict(entry.probes)
+
+
+TWICE = """
+import torch
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def run(self):
+        raise NotImplementedError
+    @property
+    def rank(self):
+        return 0
+    @rank.setter
+    def rank(self, value):
+        pass
+    def run(self):
+        for batch in DataLoader(data):
+            self.model(batch).backward()
+
+class First:
+    def score(self, model):
+        pass
+
+class Second:
+    def score(self, model):
+        model.eval()
+        for batch in DataLoader(data):
+            model(batch)
+
+trainer = Trainer()
+trainer.run()
+"""
+
+
+def test_of_two_methods_of_one_name_the_last_one_counts(tmp_path: Path) -> None:
+    program = program_of(tmp_path, run=TWICE)
+    module = program.script
+    first, last = (each for each in module.all_functions if each.name == "run")
+    assert [call.lineno for _, call in program.callers(last)] == [29]
+    assert program.callers(first) == []
+    call = module.calls_to("run")[0].func
+    assert isinstance(call, ast.Attribute)
+    owner = class_of(program, module, call.value)
+    assert owner is not None
+    found = method_of(program, owner, "rank")
+    assert found is not None
+    assert [ast.unparse(each) for each in found[1].decorator_list] == ["property"]
+
+
+def test_a_method_evaluates_that_has_the_name_of_another_class_s(tmp_path: Path) -> None:
+    assert [each.name for each in program_of(tmp_path, run=TWICE).evaluations] == ["score()"]

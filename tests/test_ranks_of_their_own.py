@@ -192,7 +192,98 @@ def set_up(cfg):
     torch.cuda.set_device(cfg.local_rank)
 """
 
+BLOCK = """
+import torch, torch.distributed as dist
+class Blocks(torch.utils.data.Sampler):
+    def __iter__(self):
+        order = torch.randperm(self.count).tolist()
+        begin = int({begin})
+        return iter(order[begin : begin + self.count // 2])
+dist.init_process_group("nccl")
+for batch in torch.utils.data.DataLoader(data, sampler=Blocks(data)):
+    model(batch).backward()
+    optimizer.step()
+"""
+GOES_ON = BLOCK.replace("iter(order[begin : begin + self.count // 2])", "self.lines_from(begin)")
+
+MAKES = """
+import os, torch
+torch.distributed.init_process_group("nccl")
+{head}:
+    os.{make}(folder)
+"""
+
+TYPED = """
+import lightning as L, torch
+from types import SimpleNamespace
+def tell({kind}):
+    if fabric.local_rank == 0:
+        print(fabric)
+torch.distributed.init_process_group("nccl")
+tell(made())
+"""
+
+BESIDE = """
+import torch
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, DistributedSampler
+class Trainer:
+    def __init__(self, net, data):
+        self.data = data
+        self.net = net.cuda()
+        self.model = DDP(self.net)
+    def fit(self):
+        for batch in DataLoader(self.data, sampler=DistributedSampler(self.data)):
+            self.model(batch).mean().backward()
+            optimizer.step()
+    def score(self):
+        self.{name}.eval()
+        for batch in DataLoader(self.data, sampler=Mine(self.data)):
+            self.{name}(batch)
+def main(data):
+    torch.distributed.init_process_group("nccl")
+    trainer = Trainer(torch.nn.Sequential(torch.nn.BatchNorm1d(4)), data)
+    trainer.fit()
+    trainer.score()
+main(things())
+"""
+LOADS = """
+import torch
+def work(rank, size):
+    torch.distributed.init_process_group("nccl", rank=rank, world_size=size)
+    {inside}
+def main():
+    torch.multiprocessing.spawn(work, nprocs=2, args=(2,))
+    {behind}
+main()
+"""
+MADE_BY_CLASS = """
+import os, torch
+class Env:
+    def __init__(self, rank):
+        self.rank = rank
+    @property
+    def first(self):
+        return self.rank == 0
+    @classmethod
+    def of_launcher(cls):
+        return {made}(int(os.environ["RANK"]))
+torch.distributed.init_process_group("nccl")
+env = Env.of_launcher()
+if env.first:
+    open("log.txt", "w").write("x")
+"""
+LOAD = "model.load_state_dict(torch.load('model.pt'))"
+
 SILENT = [
+    ("DF504", "the model beside its wrapper", BESIDE.format(name="net"),
+     BESIDE.format(name="model")),
+    ("DF602", "an object that a class method makes knows its rank",
+     MADE_BY_CLASS.format(made="cls"), MADE_BY_CLASS.format(made="other")),
+    ("DF604", "a process that has started the ranks", LOADS.format(inside="pass", behind=LOAD),
+     LOADS.format(inside=LOAD, behind="pass")),
+    ("DF101", "the number of a library's object", TYPED.format(kind="fabric: L.Fabric"),
+     TYPED.format(kind="fabric")),
     ("DF101", "the number that Slurm gives", SLURM.format(branch="with quiet():"),
      SLURM.format(branch='if "SLURM_LOCALID" in os.environ:')),
     ("DF101", "the index of a spawned process", MADE.format(value="index"),
@@ -214,8 +305,23 @@ SILENT = [
      KEYS.format(key="k.replace('module.', '')"), KEYS.format(key="k.lower()")),
     ("DF305", "the wrapper was given the attribute", SET.format(name="model"),
      SET.format(name="other")),
+    ("DF401", "a sampler's block of its order", BLOCK.format(
+        begin="dist.get_rank() / dist.get_world_size() * self.count"),
+     BLOCK.format(begin="self.epoch / self.epochs * self.count")),
+    ("DF401", "what goes over lines begins at a rank's", GOES_ON.format(
+        begin="self.first + self.global_rank * self.count // self.world_size"),
+     GOES_ON.format(begin="self.first + self.epoch * self.count")),
     ("DF401", "a function makes the sampler", evaluation(sampler="make_sampler(data)"),
      evaluation(sampler="make_nothing(data)")),
+    ("DF602", "rank 0 alone makes a folder",
+     MAKES.format(head="if torch.distributed.get_rank() == 0", make="makedirs"),
+     MAKES.format(head="if torch.distributed.get_rank() > 0", make="makedirs")),
+    ("DF602", "the first of each machine makes a folder of its own",
+     MAKES.format(head="if torch.distributed.get_rank() == 0", make="mkdir"),
+     MAKES.format(head="if args.local_rank in [-1, 0]", make="mkdir")),
+    ("DF602", "an error that nobody minds",
+     MAKES.format(head="try", make="mkdir") + "except OSError:\n    pass\n",
+     MAKES.format(head="try", make="mkdir") + "except ValueError:\n    pass\n"),
     ("DF504", "the loop calls a method of the module", METHOD.format(choice=UNWRAPPED),
      METHOD.format(choice="model")),
     ("DF506", "all ranks take the branch that reduces", EXIT.format(test="several"),
@@ -368,3 +474,53 @@ def test_a_class_method_may_start_ranks_that_make_its_objects() -> None:
     (finding,) = found("DF105", text.format(worker="work"))
     assert "cls.work" in finding.because
     assert found("DF105", text.format(worker="look")) == []
+
+
+RUNNER = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+
+class Runner{bases}:
+    def __init__(self, model):
+        self.model = torch.nn.parallel.DistributedDataParallel(model, broadcast_buffers=False)
+    def eval(self):
+        self.model.eval()
+        return self
+    def forward(self, batch):
+        return self.model(batch)
+
+def evaluate(runner: Runner, data):
+    runner.eval()
+    hits = 0
+    for batch in DataLoader(data, sampler=Shares(data)):
+        hits += runner.forward(batch.to({card})).argmax()
+    return hits
+
+def main(data):
+    torch.distributed.init_process_group("gloo")
+    runner = Runner(Net())
+    best = 0
+    for epoch in range(9):
+        for batch in DataLoader(data, sampler=DistributedSampler(data)):
+            runner.forward(batch).mean().backward()
+            optimizer.step()
+        if evaluate(runner, data) < best:
+            break
+
+main(things())
+"""
+
+
+@pytest.mark.parametrize("code", ["DF202", "DF504", "DF511"])
+def test_an_object_that_keeps_the_model_is_asked_for_nothing_of_a_module(code: str) -> None:
+    plain = RUNNER.format(bases="", card="0")
+    assert found(code, plain)
+    of_modules = ("runner.parameters", "averages_of_rank_0(runner", "'module'")
+    assert not any(text in fixed(code, plain) for text in of_modules)
+    module_of_its_own = RUNNER.format(bases="(torch.nn.Module)", card="0")
+    assert any(each.edits for each in found(code, module_of_its_own))

@@ -84,6 +84,37 @@ def roles_at_mark(text: str) -> frozenset[Role]:
             id="a gate keeps the other ranks away",
         ),
         pytest.param(
+            "def f(args):\n    if args.ddp:\n        torch.distributed.init_process_group('gloo')\n"
+            "        number = torch.distributed.get_rank()\n    else:\n        number = 0\n"
+            "    if number == 0:\n        mark()",
+            {ALONE, MAIN},
+            id="a number of the group's, where an option asks for one",
+        ),
+        pytest.param(
+            "def f(args):\n    if args.ddp:\n        number = torch.distributed.get_rank()\n"
+            "    else:\n        number = 0\n    if number == 0:\n        mark()",
+            EVERYONE,
+            id="a number of the group's, where nothing tells when there is one",
+        ),
+        pytest.param(
+            "def f():\n    rank, size = (int(os.environ[k]) for k in ('RANK', 'WORLD_SIZE'))\n"
+            "    if rank == 0:\n        mark()",
+            {MAIN},
+            id="a rank that is read with the size",
+        ),
+        pytest.param(
+            "def f():\n    size, here = map(int, [os.getenv(k) for k in ['WORLD_SIZE', 'RANK']])\n"
+            "    if here > 0:\n        mark()",
+            {OTHER},
+            id="the same by map",
+        ),
+        pytest.param(
+            "def f():\n    rank, size = (int(options[k]) for k in ('RANK', 'WORLD_SIZE'))\n"
+            "    if rank == 0:\n        mark()",
+            EVERYONE,
+            id="what other options than the environment's say",
+        ),
+        pytest.param(
             "def f(args):\n    if local_rank in [-1, 0]:\n        a()\n    else:\n        mark()",
             {OTHER},
             id="the else branch is theirs",

@@ -1809,6 +1809,13 @@ REPORTED = [
         args = parser.parse_args()
         args.save_steps = len(loader)
         """),
+    ("DF602", "a folder of an earlier run, with which the script ends", """
+        import os
+        try:
+            os.makedirs(folder)
+        except FileExistsError:
+            exit(1)
+        """),
     ("DF602", "a file that is used behind, in a loop of which nothing is known", """
         import os
         def f(args):

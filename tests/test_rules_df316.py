@@ -51,6 +51,37 @@ def script(**parts: str) -> str:
     return SCRIPT.format(**{**PARTS, **parts})
 
 
+BY_HAND = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+rank = dist.get_rank()
+{seed}
+model = torch.nn.Linear(2, 1)
+{begin}
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for batch in torch.utils.data.DataLoader(data):
+    model(batch).mean().backward()
+    for weight in model.parameters():
+        dist.all_reduce(weight.{reduced})
+        weight.grad /= dist.get_world_size()
+    optimizer.step()
+"""
+BROADCAST = "for weight in model.parameters():\n    dist.broadcast(weight.data, 0)"
+MEANT = "for weight in model.parameters():\n    dist.all_reduce(weight.data)\n    weight.data /= 2"
+
+
+def by_hand(seed: str = "torch.manual_seed(rank)", begin: str = "", reduced: str = "grad") -> str:
+    return BY_HAND.format(seed=seed, begin=begin, reduced=reduced)
+
+
+@pytest.mark.parametrize("seed", ["torch.manual_seed(rank)", ""])
+def test_gradients_averaged_by_hand_of_unequal_weights_are_reported(seed: str) -> None:
+    (finding,) = found("DF316", by_hand(seed))
+    assert "nothing broadcasts rank 0's" in finding.because
+    assert finding.edits == ()
+
+
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("a seed", script(seed="torch.manual_seed(1)")),
@@ -64,6 +95,10 @@ NOOP: list[tuple[str, str]] = [
     ("weights drawn before they are wrapped", script(copy="model.apply(reset)")),
     ("weights that are only scaled", script(copy="", behind="model.apply(scale)")),
     ("another model", script(copy="", behind="other.apply(reset)")),
+    ("gradients averaged by hand under one seed", by_hand("torch.manual_seed(1)")),
+    ("weights that rank 0 broadcasts", by_hand(begin=BROADCAST)),
+    ("the mean of all ranks' weights", by_hand(begin=MEANT)),
+    ("no gradients", by_hand(reduced="size")),
     ("a checkpoint", script(copy="model.load_state_dict(torch.load('model.pt'))")),
 ]  # fmt: skip
 

@@ -57,6 +57,16 @@ NOOP: list[tuple[str, str]] = [
     ("no seed", script(seed="")),
     ("a seed of another library", script(seed="random.seed(1)")),
     ("a seed of each rank", script(seed="torch.manual_seed(1 + rank)")),
+    ("a seed of each rank by another name", script(seed="""\
+rank = torch.distributed.get_rank()
+seed = 8 * torch.distributed.get_world_size() + rank
+torch.manual_seed(seed)""")),
+    ("a seed of each rank that a function gets", script(seed="""\
+def start(number):
+    torch.manual_seed(number)
+
+
+start(1 + torch.distributed.get_rank())""")),
     ("no draw", script(draw="x * 0")),
     ("a generator", script(draw="torch.randn(x.shape, generator=g)")),
     ("one process", script().replace("torch.nn.DataParallel(Noisy())", "Noisy()")),

@@ -36,12 +36,34 @@ def script(**parts: str) -> str:
     return SCRIPT.format(**{**PARTS, **parts})
 
 
+AROUND = """
+import torch, traceback
+model = torch.nn.parallel.DistributedDataParallel(net)
+def train():
+    for batch in loader:
+        model(batch).mean().backward()
+        optimizer.step()
+def main():
+    try:
+        train()
+    except {kind}:
+        {handler}
+main()
+"""
+
+
+def around(handler: str, kind: str = "Exception") -> str:
+    return AROUND.format(handler=handler, kind=kind)
+
+
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("one process", script(wrap="model = net")),
     ("raised in the end", script(handler="print(error)\n        raise")),
     ("raised on both ways", script(handler=CHOICE.format("raise Full(error)"))),
     ("an error of the data, the same on all", script(kind="(KeyError, ValueError)")),
+    ("the end of a training by hand", around("save(model)", "KeyboardInterrupt")),
+    ("a training that ends with a status", around("traceback.print_exc()\n        os._exit(1)")),
     ("a try around something else", script(before="loss.backward()", back="pass")),
 ]  # fmt: skip
 
@@ -52,6 +74,16 @@ FIX: list[tuple[str, str, str]] = [
         "out of memory is swallowed",
         script(handler=CHOICE.format("continue")),
         script(handler=RAISE + CHOICE.format("continue")),
+    ),
+    (
+        "an error that ends the training",
+        around("traceback.print_exc()"),
+        around(f"traceback.print_exc()\n        {RAISE.rstrip()}"),
+    ),
+    (
+        "an error with which a function returns",
+        around("save(model)\n        return"),
+        around(f"save(model)\n        {RAISE}return"),
     ),
     (
         "one kind of several",

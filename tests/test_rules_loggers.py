@@ -98,6 +98,32 @@ def test_rank_0_logs_for_all(made: str, patched: str) -> None:
     assert found("DF609", new) == []
 
 
+OWN = """\
+import torch
+from torch.utils.tensorboard import SummaryWriter
+
+class Board(SummaryWriter):
+    def __init__(self, options, folder):
+        super({inside}).__init__(folder)
+
+    def log(self, step):
+        self.add_scalar("loss", 1 / (step + 1), step)
+
+torch.distributed.init_process_group("gloo")
+{made}
+"""
+
+
+@pytest.mark.parametrize("inside", ["", "Board, self"])
+def test_a_writer_of_a_class_of_its_own_gets_its_folder_in_the_constructor(inside: str) -> None:
+    made = 'board = Board(options, "runs")\nboard.log(1)'
+    new = fixed("DF609", OWN.format(inside=inside, made=made))
+    assert f"super({inside}).__init__(folder if {ELSE} tempfile.mkdtemp())\n" in new
+    assert found("DF609", new) == []
+    alone = f"{MAIN}\n    {made}".replace("\nboard.", "\n    board.")
+    assert found("DF609", OWN.format(inside=inside, made=alone)) == []
+
+
 def test_a_group_of_runs_has_one_of_a_training_where_a_script_knew_of_no_ranks() -> None:
     group = """if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:
         torch.distributed.init_process_group("gloo")"""

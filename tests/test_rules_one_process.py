@@ -154,7 +154,15 @@ def test_what_the_forward_pass_makes_of_a_parameter_is_in_its_graph() -> None:
 
 
 UNSHARED = {
-    "no loader": (script(data="batches"), "its batches come from no DataLoader"),
+    "no loader": (script(data="batches"), "no DataLoader of its batches could be found"),
+    "parts of a loader's batches": (
+        script(
+            forward="for part in batch:\n            model(part).sum().backward()\n"
+            "            optimizer.step()",
+            step="pass",
+        ),
+        "line 10 steps through the parts of each batch of the DataLoader in line 9, of which",
+    ),
     "a card that a tensor tells": (
         script(setup="model.cuda(gpus.int())"),
         "chooses a card: model.cuda(gpus.int())",

@@ -15,6 +15,7 @@ SCRIPT = """\
 import io
 import logging
 import os
+import shelve
 import shutil
 import tarfile
 import cv2
@@ -109,6 +110,11 @@ def test_a_block_that_fills_a_file_is_left_to_rank_0(block: str, is_left: bool) 
     assert "is_main_process():\n            with tarfile.open(" in fixed("DF607", archive)
     assert found("DF607", archive.replace('"w:gz"', '"r:gz"')) == []
     assert found("DF607", script('with h5py.File("out.h5") as f:\n            show(f)')) == []
+
+
+@pytest.mark.parametrize(("flag", "is_told"), [("", True), (', "n"', True), (', flag="r"', False)])
+def test_a_shelf_that_is_only_read_is_left_alone(flag: str, is_told: bool) -> None:
+    assert bool(found("DF607", script(f'shelf = shelve.open("words"{flag})'))) is is_told
 
 
 def test_a_file_that_is_there_is_removed_by_rank_0_alone() -> None:

@@ -169,6 +169,27 @@ NOOP = [
             Process(target=read, args=(path,)).start()
         main()
         """),
+    ("DF105", "processes that get no function that joins a group", """
+        import torch
+        from multiprocessing import Process
+        def train(rank):
+            torch.distributed.init_process_group("gloo")
+        def read(path):
+            return open(path).read()
+        def quietly(run, path):
+            run(path)
+        def main():
+            Process(target=quietly, args=(read, path)).start()
+            train(rank)
+        main()
+        """),
+    ("DF105", "another script, and this one once", """
+        import subprocess, sys, torch
+        torch.distributed.init_process_group("gloo")
+        for path in paths:
+            subprocess.run([sys.executable, "convert.py", path])
+        subprocess.run([sys.executable, *sys.argv])
+        """),
     ("DF105", "somebody else's spawn", """
         import torch, mine
         def worker(rank):
@@ -599,6 +620,38 @@ REPORTED = [
         def worker(rank, size):
             join(rank, size)
         mp.spawn(worker, nprocs=2, args=(2,))
+        """),
+    ("DF105", "a worker that runs a function that it gets, which joins a group", """
+        import multiprocessing as mp
+        import torch
+        def train(rank):
+            torch.distributed.init_process_group("gloo")
+        def quietly(run, rank):
+            run(rank)
+        def launch(run, count):
+            for rank in range(count):
+                mp.Process(target=quietly, args=(run, rank)).start()
+        launch(train, 2)
+        """),
+    ("DF105", "a worker that a caller names", """
+        import torch
+        import torch.multiprocessing as mp
+        def train(rank, size):
+            torch.distributed.init_process_group("gloo", rank=rank, world_size=size)
+        def launch(work, size):
+            mp.spawn(work, args=(size,), nprocs=size)
+        launch(train, 2)
+        """),
+    ("DF105", "a script that starts itself once more for each card", """
+        import subprocess, sys, torch
+        def start(count):
+            for rank in range(count):
+                argv = list(sys.argv)
+                argv += [f"rank={rank}"]
+                subprocess.Popen([sys.executable] + argv)
+        def work(rank):
+            torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+        work(1) if args.rank else start(2)
         """),
     ("DF105", "a process for each card", """
         import torch

@@ -15,7 +15,17 @@ from ...record import record
 from ..analysis.ranks.rank_reach import UNKNOWN, Role, value_for_role
 from ..analysis.ranks.rank_values import values_by_role
 from ..source.module import MODULE_NAMES, Module
-from ..source.tree import Function, binders, bound_names, everywhere, is_inside, parameters, within
+from ..source.tree import (
+    FUNCTIONS,
+    Function,
+    binders,
+    bound_names,
+    everywhere,
+    is_annotation,
+    is_inside,
+    parameters,
+    within,
+)
 
 # With these a name may be bound where no statement shows it.
 DYNAMIC = {"globals", "locals", "vars", "exec", "execfile", "eval"}
@@ -87,8 +97,20 @@ def invisible_names(module: Module) -> Iterator[ast.Name]:
     for name in module.nodes(ast.Name):
         if not isinstance(name.ctx, ast.Load) or name.id in everyone:
             continue
+        if is_never_evaluated(module, name):
+            continue
         if not any(name.id in names_of_scope(up) for up in module.ancestors(name)):
             yield name
+
+
+def is_never_evaluated(module: Module, name: ast.Name) -> bool:
+    """Whether a name is in the annotation of an assignment in a function: ``self.x: Kind = x``."""
+    scope = next((up for up in module.ancestors(name) if isinstance(up, LATER)), None)
+    return (
+        isinstance(scope, FUNCTIONS)
+        and isinstance(module.statement(name), ast.AnnAssign | ast.Assign)  # as normalized
+        and is_annotation(name)
+    )
 
 
 def names_of_scope(node: ast.AST) -> set[str]:

@@ -27,7 +27,7 @@ from ..analysis.effects.shell_commands import is_command
 from ..analysis.effects.written_paths import is_named_by_share, is_of_listing
 from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.before_group import place_behind_group, runs_before_group
-from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, is_surely_entered, values_by_role
+from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, is_surely_entered, values_by_role
 from ..analysis.training.program import Program
 from ..source.branches import survives_file_errors
 from ..source.module import Module
@@ -91,7 +91,8 @@ def judge(program: Program, module: Module, reached: Reached) -> Iterator[AuditV
     if any(asks_for_file(where, test) for where, test in tests) and has_lone_barrier(program):
         return
     for where, test in tests:
-        if values_by_role(where, test) is ALL_UNKNOWN and may_name_rank(program, where, test):
+        _, _, other = values_by_role(where, test)
+        if other is UNKNOWN and may_name_rank(program, where, test):
             text = " ".join(where.text(test).split())
             if sounds_of_the_first(program, test):
                 yield unknown(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.objects import class_of, classes_above
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.saved_wrappers import is_wrapped
 from ..analysis.models.wrapping import one_process_wraps
@@ -24,6 +25,7 @@ from .process_group import unwrapped_model
 UNWRAPPED_NAME = "eval_model"
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
 MAX_CALLS = 3  # functions between an evaluation and what it saves
+PLAIN_BASES = ("object", "abc.ABC", "typing.Generic", "typing.Protocol")
 
 
 def runs_the_module(evaluation: Evaluation) -> bool:
@@ -34,6 +36,24 @@ def runs_the_module(evaluation: Evaluation) -> bool:
     if not uses:
         return bool(names_within(evaluation.loop.body, {UNWRAPPED_NAME}))
     return is_the_module(evaluation.module, uses[0])
+
+
+def is_plain_object(program: Program, evaluation: Evaluation) -> bool:
+    """Whether what is put in eval mode is surely no module, but an object that keeps one.
+
+    It has no ``module`` to take out, and no parameters or buffers to ask for.
+    """
+    module = evaluation.module
+    for call in within(evaluation.mode, ast.Call):
+        func = call.func
+        if isinstance(func, ast.Attribute) and module.text(func.value) == evaluation.model:
+            owner = class_of(program, module, func.value)
+            return owner is not None and all(
+                program.resolve(where, base) is not None or where.dotted(base) in PLAIN_BASES
+                for where, definition in classes_above(program, owner)
+                for base in definition.bases
+            )
+    return False
 
 
 def is_the_module(module: Module, use: ast.expr) -> bool:

@@ -116,7 +116,7 @@ def refuse_other_work(program: Program, loops: list[TrainLoop]) -> None:
             try:
                 edits_to_take_turns(program, loop)  # DF401 makes them when there is a group
             except NotDealtError as error:
-                why = f"its batches come from no DataLoader, and {error}"
+                why = f"no DataLoader of its batches could be found, and {error}"
                 raise NotShareableError(why) from None
         try:
             refuse_summed_losses(program, loop, even_if_divided=False)

@@ -20,7 +20,7 @@ from collections.abc import Iterable
 from ... import __version__
 from ...record import record, values
 from ..source.files import Source, decode, folder_of, read_bytes, read_regular
-from ..source.libraries import LIBRARIES
+from ..source.libraries import WITHOUT_FOLDERS
 from .diagnostics import Diagnostic
 
 SETTLE_TIME_NS = 2_000_000_000  # ns after which a change must show in a file's times
@@ -84,7 +84,8 @@ def starts_local_code(data: bytes) -> bool:
     if b"__main__" not in data and not CALL_AT_IMPORT.search(data):
         return False
     return any(
-        match[1].decode("ascii", "replace") not in LIBRARIES for match in IMPORTED.finditer(data)
+        match[1].decode("ascii", "replace") not in WITHOUT_FOLDERS
+        for match in IMPORTED.finditer(data)
     )
 
 

@@ -199,7 +199,13 @@ def knows_its_rank(program: Program) -> bool:
 
 
 def is_of_library(program: Program, module: Module, node: ast.expr) -> bool:
-    """Whether an object is what a call of a library that is not read returns."""
+    """Whether an object is what a call of a library that is not read returns, or of its class."""
+    function = module.function(node)
+    if isinstance(node, ast.Name) and function is not None:
+        for each in everywhere(function.args, ast.arg):  # fabric: L.Fabric
+            kind = each.annotation if each.arg == node.id else None
+            if kind is not None and program.resolve(module, kind) is None:
+                return any(name.id in module.aliases for name in everywhere(kind, ast.Name))
     value = module.definition(node, node) if isinstance(node, ast.Name) else node
     return (
         isinstance(value, ast.Call)

@@ -1,6 +1,7 @@
 """The script starts its own ranks.
 
-What         torch.multiprocessing.spawn, or a Process, runs a function that makes a process group.
+What         torch.multiprocessing.spawn, or a Process, runs a function that makes a process group,
+             or one that it is given does; or the script starts itself once more for each card.
 At run time  Right as "python script.py". Under torchrun or accelerate launch each of their ranks
              starts all of them once more. It is not patched: the number of a rank is an argument
              of a function there, and not a variable of the environment.

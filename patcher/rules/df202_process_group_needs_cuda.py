@@ -20,6 +20,7 @@ from ..analysis.ranks.rank_reach import is_rank_test
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.evaluated_modules import is_plain_object
 from ..fixes.process_group import arguments_name, on_cuda_test, one_hour, use_cuda_test
 from ..fixes.statements import arguments_in_order, main_guard, without_arguments
 from ..source.module import Module
@@ -194,7 +195,8 @@ def fixed_card(program: Program) -> Iterator[Finding]:
                 because = (
                     f"every rank but the first has its model on another card than {card.value}"
                 )
-                yield Finding(module, call, because, (Rewrite(card, device),))
+                edits = () if is_plain_object(program, evaluation) else (Rewrite(card, device),)
+                yield Finding(module, call, because, edits)
 
 
 def cuda_tensor_types(module: Module) -> Iterator[Finding]:

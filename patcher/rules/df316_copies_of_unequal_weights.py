@@ -2,7 +2,8 @@
 
 What         A script seeds nothing, and copies a model that it trains before the ranks' weights
              are made equal: an average of the weights, a teacher, a target network. Or it draws the
-             weights anew behind the wrapper: net.apply(weights_init).
+             weights anew behind the wrapper: net.apply(weights_init). Or ranks average gradients by
+             hand, and nothing broadcasts the weights.
 At run time  The wrapper gives all ranks the model of rank 0, and each keeps a copy of the one that
              it drew. Losses that compare with the copy, and scores of an average, differ from
              rank to rank until it has forgotten how it began. Where all weights are drawn anew,
@@ -18,25 +19,36 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcasts what it wraps
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.drawn_examples import ranks_draw_alike
 from ..analysis.batches.global_seeds import has_seed
 from ..analysis.models.drawn_weights import draws_behind_wrapper
 from ..analysis.models.model_copies import copies_of_models
+from ..analysis.models.wrapping import reduces_gradients
 from ..analysis.training.program import Program, trains_on_several_devices
 from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group
 from ..source.module import Module
-from ..source.tree import precedes
+from ..source.tree import argument_values, mentions, precedes
 
 CODE, SEVERITY, SAFETY = "DF316", Severity.DEGRADED, Safety.SAFE
 
 MAX_CALLERS = 3
+# What else may give all ranks the same weights.
+GIVE_WEIGHTS = (
+    *("broadcast", "broadcast_parameters", "broadcast_coalesced", "broadcast_object_list"),
+    *("broadcast_params", "sync_params", "load_state_dict", "from_pretrained", "fully_shard"),
+    *("FullyShardedDataParallel", "DistributedDataParallelCPU", "sync_initial_weights"),
+)
 EQUALS = ("DistributedDataParallel", "same_weights")  # behind these all ranks have rank 0's weights
 
 
 def findings(program: Program) -> Iterator[Finding]:
     groups = program.calls_to("init_process_group")
-    if not groups or not trains_on_several_devices(program) or has_seed(program, "torch"):
+    if not groups or not trains_on_several_devices(program):
+        return
+    yield from begun_apart(program)
+    if has_seed(program, "torch"):
         return
     yield from drawn_anew(program)
     if any(are_alike(*group) for group in groups):
@@ -50,6 +62,30 @@ def findings(program: Program) -> Iterator[Finding]:
     edits = draw_alike(*group) if group is not None and can_be else ()
     because = f"{module.text(call.func)}() copies what each rank drew: nothing seeds torch"
     yield Finding(module, call, because, edits)
+
+
+def begun_apart(program: Program) -> Iterator[Finding]:
+    """Gradients that are averaged by hand, of weights that each rank has drawn for itself."""
+    if program.calls_to(*EQUALS, *GIVE_WEIGHTS) or ranks_draw_alike(program):
+        return
+    reductions = [each for each in program.calls_to("all_reduce") if program.is_live(*each)]
+    if any(reduces_weights(program, *each) for each in reductions):
+        return
+    for module, call in reductions:
+        if reduces_gradients(program, module, call):
+            because = "ranks average gradients of weights of their own: nothing broadcasts rank 0's"
+            yield Finding(module, call, because)
+            return
+
+
+def reduces_weights(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether an all-reduce is, or is called, of ``p.data`` as well: all begin by the mean."""
+    function = module.function(call)
+    values = [*argument_values(call)]
+    for where, caller in [] if function is None else program.callers(function):
+        for value in argument_values(caller):
+            values += [value, *where.alternatives(value, value)]
+    return any(mentions(value, "data") and not mentions(value, "grad") for value in values)
 
 
 def drawn_anew(program: Program) -> Iterator[Finding]:

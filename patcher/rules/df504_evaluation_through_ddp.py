@@ -28,6 +28,7 @@ from ..editing.edits import Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import (
     UNWRAPPED_NAME,
+    is_plain_object,
     is_the_module,
     is_unwrapped,
     model_uses,
@@ -79,6 +80,12 @@ def through_wrapper(
     module, model, function = evaluation.module, evaluation.model, evaluation.function
     is_passed = function is not None and model in parameters(function)
     if is_its_own(module, evaluation):
+        return
+    if is_plain_object(program, evaluation):
+        if ranks_keep_pace(program, evaluation) or not program.is_live(module, evaluation.mode):
+            return
+        because = f"{evaluation.name} calls {model}, an object that keeps a model, wrapped or not"
+        yield Finding(module, evaluation.mode, because, severity=Severity.DEGRADED)
         return
     if function is not None and is_passed and not needs_keys(program, evaluation):
         if (

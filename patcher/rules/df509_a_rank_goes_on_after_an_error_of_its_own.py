@@ -1,13 +1,14 @@
 """A rank goes on after an error of its own.
 
 What         A training step goes back inside a try whose handler swallows what any rank may meet
-             alone, such as running out of memory.
+             alone, such as running out of memory. Or such a try is around the training.
 At run time  That rank skips its part of the step, and its peers wait for its gradients: until the
-             time-out, or until its next step sends them another batch's.
+             time-out, or until its next step sends them another batch's. A rank that leaves the
+             training so ends with exit status 0, of which no launcher tells the others.
 Example      except RuntimeError as e:
                  if "out of memory" in str(e): continue
-Fix          A rank raises the error: the job ends at once, with the traceback, and can be launched
-             again with a smaller batch.
+Fix          A rank raises the error, around a training behind what the handler does: the job ends
+             at once, with the traceback, and can be launched again with a smaller batch.
 Fix safety   Safe: a lone process goes on as before.
 Source       torch.nn.parallel.DistributedDataParallel, torch.distributed.init_process_group
 """
@@ -16,11 +17,12 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.training.program import Program
-from ..analysis.training.train_loops import backward_calls
+from ..analysis.training.train_loops import TrainLoop, backward_calls
 from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
+from ..source.branches import is_in
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, is_inside, mentions
+from ..source.tree import FUNCTIONS, Function, is_inside, mentions
 
 CODE, SEVERITY, SAFETY = "DF509", Severity.DEGRADED, Safety.SAFE
 
@@ -43,6 +45,34 @@ def findings(program: Program) -> Iterator[Finding]:
                     because = f"it catches {kind}, which one rank may meet alone"
                     edits = (Insert(handler.body[0], RAISE), Import("torch"))
                     yield Finding(module, handler.body[0], because, edits)
+        for module, handler in handlers_of_training(program, loop):
+            if handler not in seen and swallows(module, handler):
+                seen.add(handler)
+                kind = module.text(handler.type) if handler.type else "everything"
+                because = f"it catches {kind}, and one rank may leave the training alone"
+                last = handler.body[-1]
+                leaves = isinstance(last, ast.Return | ast.Break | ast.Continue | ast.Pass)
+                edit = Insert(last, RAISE, "before" if leaves else "after")
+                yield Finding(module, handler.body[0], because, (edit, Import("torch")))
+
+
+def handlers_of_training(
+    program: Program, loop: TrainLoop
+) -> Iterator[tuple[Module, ast.ExceptHandler]]:
+    """The handlers of each ``try`` around a training loop, and around what leads to it."""
+    pending: list[tuple[Module, ast.AST]] = [(loop.module, loop.steps)]
+    seen: set[Function] = set()
+    while pending:
+        module, place = pending.pop()
+        for up in module.ancestors(place):
+            if isinstance(up, FUNCTIONS):
+                break
+            if isinstance(up, ast.Try) and any(is_in(place, stmt) for stmt in up.body):
+                yield from ((module, handler) for handler in up.handlers)
+        function = module.function(place)
+        if function is not None and function not in seen:
+            seen.add(function)
+            pending += [each for each in program.callers(function) if program.is_live(*each)]
 
 
 def handlers_around(module: Module, call: ast.Call, steps: ast.AST) -> Iterator[ast.ExceptHandler]:
@@ -60,7 +90,8 @@ def swallows(module: Module, handler: ast.ExceptHandler) -> bool:
     names = [module.last_name(kind) for kind in kinds if kind is not None]
     if handler.type is not None and not set(names) & set(OWN_ERRORS):
         return False
-    return not always_raises(handler.body) and not mentions(handler.body[0], "is_initialized")
+    told = [stmt for stmt in handler.body if mentions(stmt, "is_initialized")]
+    return not always_raises(handler.body) and not told
 
 
 def always_raises(body: list[ast.stmt]) -> bool:

@@ -22,9 +22,9 @@ from ..analysis.ranks.deciding_scores import what_hangs_on_it
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.program import Program
-from ..editing.edits import Define, Insert
+from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
-from ..fixes.evaluated_modules import runs_the_module
+from ..fixes.evaluated_modules import is_plain_object, runs_the_module
 from ..source.tree import is_false, keyword, within
 
 CODE, SEVERITY, SAFETY = "DF511", Severity.DEGRADED, Safety.SAFE
@@ -50,7 +50,9 @@ def findings(program: Program) -> Iterator[Finding]:
         if by_all and (reason := what_hangs_on_it(program, evaluation)):
             seen.add(mode)
             code = f"{HELPER}({evaluation.model})"
-            edits = (Insert(mode, code, "after"), Define(HELPER))
+            edits: tuple[Edit, ...] = (Insert(mode, code, "after"), Define(HELPER))
+            if is_plain_object(program, evaluation):
+                edits = ()
             yield Finding(module, mode, f"each rank has averages of its own, and {reason}", edits)
 
 

@@ -31,6 +31,7 @@ from ..analysis.ranks.rank_reach import (
     RANKS,
     Role,
     is_rank_test,
+    rank_gates,
     roles_reaching,
     roles_reaching_in_function,
 )
@@ -47,6 +48,7 @@ from ..fixes.written_by_one import (
     runs_in_save_pretrained,
     tests_for_missing,
 )
+from ..source.branches import handlers_of_file_errors
 from ..source.module import Module
 from ..source.tree import (
     Function,
@@ -93,8 +95,7 @@ def findings(program: Program) -> Iterator[Finding]:
 def files_of_all(program: Program) -> Iterator[Finding]:
     """Files and folders that every rank makes."""
     for module in program.modules:
-        yield from unsafe_makedirs(module)
-        yield from unsafe_mkdir(program, module)
+        yield from unsafe_folders(program, module)
         for call in module.calls_to("open"):
             if not is_for_writing(module, call) or is_rank_dependent(module, call):
                 continue
@@ -125,38 +126,43 @@ def files_of_all(program: Program) -> Iterator[Finding]:
         yield from log_handlers(program, module)
 
 
-def unsafe_makedirs(module: Module) -> Iterator[Finding]:
-    """``os.makedirs(folder)``, which fails where the folder exists."""
-    for call in module.calls_to("makedirs"):
-        last = last_argument(call)
-        if (
-            keyword(call, "exist_ok") is None
-            and module.dotted(call.func) == "os.makedirs"
-            and last is not None
-        ):
-            yield Finding(
-                module,
-                call,
-                "another rank may make the folder first",
-                (Rewrite(last, ", exist_ok=True", after=True),),
-            )
-
-
-def unsafe_mkdir(program: Program, module: Module) -> Iterator[Finding]:
-    """``os.mkdir(folder)`` and ``Path(folder).mkdir()`` where every rank arrives."""
+def unsafe_folders(program: Program, module: Module) -> Iterator[Finding]:
+    """Folders that a rank makes where another one may have made them: an error of the second."""
     because = "another rank may make the folder first"
-    for call in module.calls_to("mkdir"):
-        if keyword(call, "exist_ok") or Role.OTHER not in roles_reaching(program, module, call):
+    for call in (*module.calls_to("makedirs"), *module.calls_to("mkdir")):
+        edits = () if keyword(call, "exist_ok") else forgiving(module, call)
+        if not edits or is_left_to_one(program, module, call):
             continue
-        path = only_argument(call, "path")
-        if module.dotted(call.func) == "os.mkdir" and path is not None:
-            edit = Rewrite(call, f"os.makedirs({module.text(path)}, exist_ok=True)")
-            yield Finding(module, call, because, (edit, Import("os")))
-        elif isinstance(call.func, ast.Attribute) and is_path(module, call.func.value):
-            passed = [*map(module.text, call.args), *map(module.text, call.keywords)]
-            words = ", ".join([*passed, "exist_ok=True"])
-            edit = Rewrite(call, f"{module.text(call.func)}({words})")
-            yield Finding(module, call, because, (edit,))
+        handlers = handlers_of_file_errors(call)
+        if not handlers:
+            yield Finding(module, call, because, edits)
+        elif not all(isinstance(stmt, ast.Pass) for each in handlers for stmt in each.body):
+            # It may be meant for the folder of an earlier run, which an edit would let pass.
+            line = handlers[0].lineno
+            yield Finding(module, call, f"{because}, and comes to line {line}")
+
+
+def forgiving(module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits that let a folder be there already; none for a call that makes no folder."""
+    last, path = last_argument(call), only_argument(call, "path")
+    match module.dotted(call.func):
+        case "os.makedirs" if last is not None:
+            return (Rewrite(last, ", exist_ok=True", after=True),)
+        case "os.mkdir" if path is not None:
+            text = f"os.makedirs({module.text(path)}, exist_ok=True)"
+            return (Rewrite(call, text), Import("os"))
+    if isinstance(call.func, ast.Attribute) and is_path(module, call.func.value):
+        passed = [*map(module.text, call.args), *map(module.text, call.keywords)]
+        words = ", ".join([*passed, "exist_ok=True"])
+        return (Rewrite(call, f"{module.text(call.func)}({words})"),)
+    return ()
+
+
+def is_left_to_one(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether one rank alone comes to a call, and not one of each machine."""
+    gates = rank_gates(module, call)
+    is_local = any("local" in module.text(gate.test).lower() for gate in gates)
+    return Role.OTHER not in roles_reaching(program, module, call) and not is_local
 
 
 def is_path(module: Module, node: ast.expr) -> bool:

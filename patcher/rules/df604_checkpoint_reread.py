@@ -88,6 +88,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue  # from its own card, in a file of its own
             yield from named_by_the_clock(program, module, call, path)
             last = last_argument(call)
+            if roles_reaching(program, module, call) <= {Role.SINGLE}:
+                continue  # of a process that starts the ranks, before or behind them
             if last is not None and argument(call, 1, "map_location") is None:
                 because = "every rank loads onto the card that rank 0 saved from"
                 edits: tuple[Edit, ...] = (Rewrite(last, ", map_location='cpu'", after=True),)

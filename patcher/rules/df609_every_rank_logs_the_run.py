@@ -1,8 +1,9 @@
 """Every rank logs the run.
 
-What         A SummaryWriter, or a Logger of tensorboard_logger or FileWriter of tensorflow, that
-             every rank makes and writes to, or a wandb.init that every rank calls, or the start of
-             a run of mlflow, comet_ml, neptune, clearml, aim or swanlab.
+What         A SummaryWriter, or an object of a class below it, or a Logger of tensorboard_logger or
+             FileWriter of tensorflow, that every rank makes and writes to, or a wandb.init that
+             every rank calls, or the start of a run of mlflow, comet_ml, neptune, clearml, aim or
+             swanlab.
 At run time  N event files in one folder, which TensorBoard draws as one curve that jumps back and
              forth between the ranks' losses; N runs of Weights & Biases for one training.
 Example      writer = SummaryWriter(args.log_dir)
@@ -61,11 +62,8 @@ def findings(program: Program) -> Iterator[Finding]:
     is_written_by_all = any(
         roles_reaching(program, module, call) >= RANKS for module, call in program.calls_to(*WRITES)
     )
-    makers = ("SummaryWriter", "Logger", "configure", *OF_TENSORFLOW)
-    for module, call in program.calls_to(*makers) if is_written_by_all else ():
-        name = module.dotted(call.func)
-        is_writer = name.endswith("SummaryWriter") or name in WRITERS
-        if is_writer and is_made_by_all(program, module, call):
+    for module, call in event_files(program) if is_written_by_all else ():
+        if is_made_by_all(program, module, call):
             edits = to_temporary_folder(program, module, call)
             yield Finding(module, call, "every rank writes an event file of its own", edits)
     for module, call in program.calls_to(*{name.rpartition(".")[2] for name in TRACKERS}):
@@ -85,6 +83,28 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(module, call, f"{because}; {reason}")
             else:
                 yield Finding(module, call, because, disabled(program, module, call))
+
+
+def event_files(program: Program) -> Iterator[tuple[Module, ast.Call]]:
+    """The calls that make what writes event files, also in a constructor of a class below."""
+    for module, call in program.calls_to("SummaryWriter", "Logger", "configure", *OF_TENSORFLOW):
+        name = module.dotted(call.func)
+        if name.endswith("SummaryWriter") or name in WRITERS:
+            yield module, call
+    for module in program.modules:
+        for owner in module.nodes(ast.ClassDef):
+            if any(module.last_name(base) == "SummaryWriter" for base in owner.bases):
+                for call in module.calls_to("__init__"):
+                    if module.enclosing_class(call) is owner and is_of_super(call):
+                        yield module, call
+
+
+def is_of_super(call: ast.Call) -> bool:
+    """Whether a call is ``super().__init__(…)``."""
+    match call.func:
+        case ast.Attribute(attr="__init__", value=ast.Call(func=ast.Name(id="super"))):
+            return True
+    return False
 
 
 def is_constant(node: ast.expr, value: str) -> bool:

@@ -32,12 +32,18 @@ FILE_ERRORS = {
 
 def survives_file_errors(node: ast.AST) -> bool:
     """Whether the program goes on where a place meets no file, or one that it did not expect."""
-    return any(
-        isinstance(up, ast.Try)
-        and any(is_in(node, stmt) for stmt in up.body)
-        and any(catches_file_errors(handler) for handler in up.handlers)
+    return bool(handlers_of_file_errors(node))
+
+
+def handlers_of_file_errors(node: ast.AST) -> list[ast.ExceptHandler]:
+    """Where the program goes on with an error of files of a place, the innermost first."""
+    return [
+        handler
         for up in ancestors(node)
-    )
+        if isinstance(up, ast.Try) and any(is_in(node, stmt) for stmt in up.body)
+        for handler in up.handlers
+        if catches_file_errors(handler)
+    ]
 
 
 def catches_file_errors(handler: ast.ExceptHandler) -> bool:

@@ -12,6 +12,10 @@ LIBRARIES = frozenset(sys.stdlib_module_names) | {
     *("fairseq", "timm", "einops", "nltk", "horovod", "tensorflow", "jax", "setuptools", "pytest"),
 }
 
+# Not those that a project has a folder of the same name for, often without an __init__.py: it is
+# imported where the library is not installed.
+WITHOUT_FOLDERS = LIBRARIES - {"datasets"}
+
 # Frameworks whose functions share names with torch's.
 OTHER_FRAMEWORKS = {
     *("paddle", "tensorflow", "tf", "keras", "jax", "flax", "mxnet", "mindspore", "oneflow"),

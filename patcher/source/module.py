@@ -346,12 +346,20 @@ class Module:
 
     @cached_property
     def attribute_values(self) -> dict[str, list[ast.expr]]:
-        """The values assigned to attributes of each name, on whatever object."""
+        """The values assigned to attributes of each name, on whatever object.
+
+        Not those that are unpacked, ``self.a, self.b = make()``, but those that stand there.
+        """
         found: dict[str, list[ast.expr]] = defaultdict(list)
         for stmt in self.nodes(ast.Assign):
             for target in stmt.targets:
-                if isinstance(target, ast.Attribute):
-                    found[target.attr].append(stmt.value)
+                pairs = [(target, stmt.value)]
+                if isinstance(target, ast.Tuple) and isinstance(stmt.value, ast.Tuple):
+                    is_even = len(target.elts) == len(stmt.value.elts)
+                    pairs = [*zip(target.elts, stmt.value.elts, strict=True)] if is_even else []
+                for each, value in pairs:
+                    if isinstance(each, ast.Attribute):
+                        found[each.attr].append(value)
         return found
 
     @cached_property

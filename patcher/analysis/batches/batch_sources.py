@@ -19,6 +19,7 @@ from ...source.tree import (
     within,
 )
 from ..language.name_flow import Tainted, names_in, spread
+from ..training.loaders import loader_of
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, is_backward
 from .batch_numbers import (
@@ -53,6 +54,21 @@ class BatchSource:
     turns: frozenset[str]  # names that count the batches a rank has had
 
 
+def refuse_parts_of_batches(program: Program, module: Module, steps: ast.For) -> None:
+    """Raise where a step takes a part of a DataLoader's batch: ``for part in batch:``."""
+    if not isinstance(steps.iter, ast.Name):
+        return
+    for up in module.ancestors(steps):
+        if isinstance(up, ast.For) and names_within(up.target, {steps.iter.id}):
+            loader = loader_of(program, module, up)
+            if loader is not None:
+                raise NotDealtError(
+                    f"line {steps.lineno} steps through the parts of each batch of the DataLoader"
+                    f" in line {loader.call.lineno}, of which ranks may have unequally many"
+                )
+            return
+
+
 def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     """What ranks can share of a loop without a DataLoader. Raises NotDealtError."""
     module, steps = loop.module, loop.steps
@@ -65,6 +81,7 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
         name = program.unread[0][2]
         raise NotDealtError(f"{name} cannot be read")
     found = source_of(module, steps)
+    refuse_parts_of_batches(program, module, steps)
     if is_of_constants(module, found.whole):
         raise NotDealtError(f"{line} goes over numbers that are written there, not over examples")
     taint = spread(steps.body, {*found.numbers, *found.items})

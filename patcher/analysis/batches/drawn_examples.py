@@ -15,12 +15,14 @@ from ..language.objects import class_of, method_of
 from ..language.results import unpacked_result
 from ..ranks.rank_reach import RANK_NAMES
 from ..training.loaders import Loader
+from ..training.possible_values import values_of
 from ..training.program import Program
 from .random_draws import ALIKE, is_draw, is_of_helper
 
 CHOICES = ("choice", "choices", "sample")
 SEEDS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
 RANKS = (*RANK_NAMES, "get_rank")
+MAX_STEPS = 3  # names and parameters between a seed and the rank in it
 
 
 def drawn_example(program: Program, loader: Loader) -> tuple[Module, ast.Call] | None:
@@ -109,8 +111,11 @@ def ranks_draw_alike(program: Program) -> bool:
         for module, call in program.calls_to(*SEEDS)
         if argument_values(call) and not is_of_helper(module, call)
     ]
-    values = [value for _, call in seeds for value in argument_values(call)]
-    if any(tells_ranks_apart(value) for value in values):
+    if any(
+        tells_ranks_apart(program, module, value)
+        for module, call in seeds
+        for value in argument_values(call)
+    ):
         return False
     if any(program.is_live(module, call) for module, call in program.calls_to(ALIKE)):
         return True
@@ -123,11 +128,20 @@ def ranks_draw_alike(program: Program) -> bool:
     )
 
 
-def tells_ranks_apart(value: ast.expr) -> bool:
-    """Whether a seed may be another one on each rank."""
-    names = [node.id for node in everywhere(value, ast.Name)]
-    names += [node.attr for node in everywhere(value, ast.Attribute)]
-    return any("rank" in name or "gpu" in name or name in RANKS for name in names)
+def tells_ranks_apart(
+    program: Program, module: Module, value: ast.expr, steps: int = MAX_STEPS
+) -> bool:
+    """Whether a seed may be another one on each rank, by its names or by what they hold."""
+    names: list[ast.expr] = [*everywhere(value, ast.Name), *everywhere(value, ast.Attribute)]
+    called = {module.last_name(name) for name in names}
+    if any("rank" in name or "gpu" in name or name in RANKS for name in called):
+        return True
+    return steps > 0 and any(
+        tells_ranks_apart(program, where, each, steps - 1)
+        for name in names
+        for where, each in values_of(program, module, name)
+        if each is not value
+    )
 
 
 def is_asked_for(module: Module, call: ast.Call) -> bool:

@@ -219,14 +219,16 @@ def file_uses(module: Module) -> Iterator[FileUse]:
     for call in module.calls_to("save"):
         if saves_itself(module, call):
             yield FileUse("write", call, argument(call, 0, "fp"))
-    for what, (functions, methods) in BY_NAME.items():
+    for kind, (functions, methods) in BY_NAME.items():
         lasts = {name.rpartition(".")[2]: name for name in functions}
         for call in module.calls_to(*lasts, *methods):
-            name = module.dotted(call.func)
+            what, name = kind, module.dotted(call.func)
             last = module.last_name(call.func)
             place = functions.get(_plain(name)) or methods.get(last)
             if place is None or (last in methods and _plain(name) in ALL_FUNCTIONS - {*functions}):
                 continue
+            if name == "shelve.open":
+                what = _shelve_mode(call)
             index, keyword = place
             path = argument(call, index, keyword) if index >= 0 else None
             if path is None and what == "write" and index != ONLY_BY_KEYWORD:
@@ -333,6 +335,12 @@ def _open_mode(call: ast.Call, index: int) -> str:
     mode = argument(call, index, "mode")
     text = mode.value if isinstance(mode, ast.Constant) else "r"
     return "write" if isinstance(text, str) and any(c in text for c in "wax+") else "read"
+
+
+def _shelve_mode(call: ast.Call) -> str:
+    """A shelf is opened to be written, unless its flag says otherwise."""
+    flag = argument(call, 1, "flag")
+    return "read" if isinstance(flag, ast.Constant) and flag.value == "r" else "write"
 
 
 def path_kind(module: Module, path: ast.expr, depth: int = 0) -> PathKind:

@@ -366,7 +366,7 @@ class CallGraph(ModuleSet):
             return False
         if method is not None and is_left_to_subclasses(*method):
             name = function.name
-            own = [each for _, below in self._classes_below[base[1]] for each in below.body]
+            own = [each for _, below in self._classes_below.get(base[1], ()) for each in below.body]
             if [each for each in own if getattr(each, "name", "") == name] == [function]:
                 return True
         return None  # a subclass may have its own

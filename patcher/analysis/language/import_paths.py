@@ -14,7 +14,11 @@ from ...source.module import Module
 from ...source.tree import argument
 
 MAX_LEVELS_UP = 4  # folders above the script that are tried as the project's root
-PROJECT_FILES = ("pyproject.toml", "setup.py", "setup.cfg")
+# Of a project's folder, also of one that is not installed and on PYTHONPATH instead.
+PROJECT_FILES = (
+    *("pyproject.toml", "setup.py", "setup.cfg"),
+    *("requirements.txt", "environment.yml", "environment.yaml", os.path.join(".git", "config")),
+)
 MAX_DEPTH = 12
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
 from ....record import record
-from ...source.libraries import LIBRARIES
+from ...source.libraries import LIBRARIES, WITHOUT_FOLDERS
 from ...source.module import Module
 
 Exists = Callable[[str], bool]
@@ -76,7 +76,7 @@ def links_of(
     def find(parts: Names, bases: Names, is_local: bool = False) -> str | None:
         """The file of a module; the packages around it are noted too."""
         top = find_module(parts[:1], bases)
-        if top is None and parts[0] in LIBRARIES and not is_local:
+        if top is None and parts[0] in WITHOUT_FOLDERS and not is_local:
             return None
         for end in range(1, len(parts)):
             package = find_module(parts[:end], bases)

@@ -11,6 +11,7 @@ from .tables import items_of_call
 
 MAX_DEPTH = 8
 ClassOf = tuple[Module, ast.ClassDef]
+BESIDE = ("setter", "deleter", "overload")  # decorators of what is no method of its own
 # Methods that return the object they are called on.
 RETURN_SELF = {"to", "cuda", "cpu", "eval", "train", "half", "float", "double", "bfloat16"}
 
@@ -112,6 +113,8 @@ def _class_of_passed(
 
 def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) -> ClassOf | None:
     func = call.func
+    if isinstance(func, ast.Name) and (owner := _own_class(module, func)) is not None:
+        return module, owner
     found = named_definition(graph, module, func)
     if found is not None:
         where, definition = found
@@ -128,6 +131,16 @@ def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) 
     if isinstance(func, ast.Attribute) and func.attr in RETURN_SELF:
         return class_of(graph, module, func.value, depth + 1)
     return None
+
+
+def _own_class(module: Module, name: ast.Name) -> ast.ClassDef | None:
+    """The class that ``cls`` of a class method is, or one below it."""
+    function = module.function(name)
+    owner = None if function is None else module.parents.get(function)
+    if function is None or not isinstance(owner, ast.ClassDef) or not is_self(function, name.id):
+        return None
+    decorators = {getattr(each, "id", "") for each in function.decorator_list}
+    return owner if "classmethod" in decorators else None
 
 
 def _class_of_items(graph: Resolver, items: list[tuple[Module, ast.expr]]) -> ClassOf | None:
@@ -193,10 +206,14 @@ def _classes_above(graph: Resolver, owner: ClassOf) -> list[ClassOf]:
 
 
 def method_of(graph: Resolver, owner: ClassOf, name: str) -> tuple[Module, Function] | None:
-    """The method ``name`` of a class, also an inherited one."""
+    """The method ``name`` of a class, also an inherited one; of several the last one in it."""
     for module, definition in classes_above(graph, owner):
-        for member in definition.body:
-            if isinstance(member, FUNCTIONS) and member.name == name:
+        for member in reversed(definition.body):
+            if (
+                isinstance(member, FUNCTIONS)
+                and member.name == name
+                and not any(module.last_name(each) in BESIDE for each in member.decorator_list)
+            ):
                 return module, member
     return None
 

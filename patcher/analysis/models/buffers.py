@@ -13,6 +13,7 @@ from ...source.tree import Function, bound_names, everywhere, keyword, names_wit
 from ..language.objects import RETURN_SELF, ClassOf, class_of, classes_above, named_definition
 from ..language.passed_arguments import argument_for_parameter
 from ..training.evaluations import Evaluation
+from ..training.possible_values import values_of
 from ..training.program import Program
 
 WRAPPERS = ("DistributedDataParallel", "DataParallel")
@@ -60,20 +61,40 @@ def _sends(module: Module, wrap: ast.Call) -> bool:
 
 
 def is_bare(program: Program, module: Module, node: ast.expr, depth: int = 0) -> bool:
-    """Whether a model is in no wrapper: made of a class, or by a library of models."""
+    """Whether a model is in no wrapper: made of a class, or by a library of models.
+
+    So is an attribute of which all that it is given anywhere is bare.
+    """
     if depth > MAX_DEPTH:
         return False
     match node:
-        case ast.Name():
-            values = module.alternatives(node, node)
-            return bool(values) and all(is_bare(program, module, v, depth + 1) for v in values)
+        case ast.Name() | ast.Attribute():
+            function = module.function(node)
+            passed = isinstance(node, ast.Name) and function and node.id in parameters(function)
+            if passed and function and program.possible_callers(function):
+                return False
+            if isinstance(node, ast.Attribute) and is_unpacked(program, node.attr):
+                return False
+            places = [*values_of(program, module, node)]
+            return bool(places) and all(is_bare(program, *each, depth + 1) for each in places)
         case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in RETURN_SELF:
             return is_bare(program, module, inner, depth + 1)
         case ast.Call():
             found = named_definition(program, module, node.func)
             is_class = found is not None and isinstance(found[1], ast.ClassDef)
-            return is_class or module.dotted(node.func).startswith(MODEL_LIBRARIES)
+            name = module.dotted(node.func)
+            is_layer = name.startswith("torch.nn.") and module.last_name(node.func) not in WRAPPERS
+            return is_class or is_layer or name.startswith(MODEL_LIBRARIES)
     return False
+
+
+def is_unpacked(program: Program, name: str) -> bool:
+    """``self.net, self.optimizer = accelerator.prepare(net, optimizer)``."""
+    return any(
+        isinstance(node.ctx, ast.Store) and isinstance(module.parents[node], ast.Tuple | ast.List)
+        for module in program.modules
+        for node in module.attributes(name)
+    )
 
 
 def evaluated_models(program: Program, evaluation: Evaluation) -> list[tuple[Module, ast.expr]]:

@@ -110,9 +110,12 @@ def is_barred_barrier(module: Module, call: ast.Call) -> bool:
 
 
 def does_not_hold(program: Program, module: Module, test: ast.expr, with_options: bool) -> bool:
-    """Whether a test is another script's main guard, or an option has to turn it on."""
+    """Whether a test is another script's main guard, or an option has to turn it on.
+
+    So may a setting of a file that is not read: ``if config.save_again:``.
+    """
     is_others_guard = module is not program.script and mentions(test, "__name__")
-    return is_others_guard or (not with_options and needs_option(program, module, test))
+    return is_others_guard or (not with_options and may_never_hold(program, module, test))
 
 
 def may_keep_ranks_away(program: Program, module: Module, test: ast.expr) -> bool:
@@ -196,6 +199,15 @@ def sounds_of_rank(program: Program, module: Module, node: ast.expr, depth: int)
                 return True
             for where in program.modules:
                 values += [(where, each) for each in where.attribute_values.get(node.attr, ())]
+            values += [
+                (where, result.value)
+                for where, function in program.functions_by_name.get(node.attr, ())
+                if any(
+                    where.last_name(each).endswith("property") for each in function.decorator_list
+                )
+                for result in within(function.body, ast.Return)
+                if result.value is not None
+            ]
         case ast.Name():
             if OF_A_RANK.search(node.id):
                 return True

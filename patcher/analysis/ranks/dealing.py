@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from ...source.branches import exclusive
 from ...source.module import Module
-from ...source.tree import below, everywhere, is_inside
+from ...source.tree import below, everywhere, is_inside, within
 from ..language.names import answered_once
 from ..training.loaders import Loader
 from ..training.program import Program
@@ -97,7 +97,8 @@ def turns_by_name(module: Module) -> Iterator[ast.Compare]:
 def blocks_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
     """A rank's block of each global batch, ``tokens[place + rank * size :]``, or of all examples.
 
-    That is ``examples.split(size)[rank]``. The place may have a name, or be kept in an object.
+    That is ``examples.split(size)[rank]``, too. The place may have a name, or be kept in an object;
+    what a data set or sampler goes over may begin at it without a slice.
     """
     for cut in module.nodes(ast.Slice):
         part = module.parents[cut]
@@ -106,6 +107,11 @@ def blocks_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
             is_rank_times(program, module, product) for product in begins
         ):
             yield part
+    for function in module.all_functions:
+        for stmt in within(function.body, ast.Assign) if function.name == "__iter__" else ():
+            for product in everywhere(stmt.value, ast.BinOp):
+                if is_rank_times(program, module, product):
+                    yield product
     for call in module.calls_to(*SPLITTING):
         pieces = [call, *(up for up in module.ancestors(call) if isinstance(up, ast.Call))]
         for piece in pieces:
@@ -130,11 +136,14 @@ def begins_of(module: Module, lower: ast.expr) -> list[ast.BinOp]:
 
 
 def is_rank_times(program: Program, module: Module, product: ast.BinOp) -> bool:
-    """``rank * size``, either way round."""
-    sides = (product.left, product.right)
-    return isinstance(product.op, ast.Mult) and any(
-        looks_like_rank(program, module, side) for side in sides
-    )
+    """``rank * size``, either way round, or ``rank / world_size * size``."""
+    sides = [product.left, product.right] if isinstance(product.op, ast.Mult) else []
+    sides += [
+        side.left
+        for side in sides
+        if isinstance(side, ast.BinOp) and isinstance(side.op, ast.Div | ast.FloorDiv)
+    ]
+    return any(looks_like_rank(program, module, side) for side in sides)
 
 
 def shard_arguments(program: Program, module: Module) -> Iterator[ast.Call]:

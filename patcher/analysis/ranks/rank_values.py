@@ -207,7 +207,7 @@ def _name(module: Module, node: ast.Name, depth: int) -> Values:
         if node.id == "rank" and is_other_rank(module, node):
             return ALL_UNKNOWN
         return RANK_OF_EACH  # a parameter; a local variable may be the rank of something else
-    known = name_values(_evaluator(depth), module, node)
+    known = _unpacked_variable(module, node) or name_values(_evaluator(depth), module, node)
     if any(type(item) is list for item in known) and not _is_only_compared(module, node):
         return ALL_UNKNOWN
     if node.id == "n_gpu":
@@ -217,6 +217,37 @@ def _name(module: Module, node: ast.Name, depth: int) -> Values:
     if known is ALL_UNKNOWN and node.id in MAIN_PROCESS_NAMES and not _is_bound(module, node):
         return IS_MAIN
     return known
+
+
+def _unpacked_variable(module: Module, node: ast.Name) -> Values | None:
+    """``rank, world = (int(os.environ[name]) for name in ("RANK", "WORLD_SIZE"))``, or by map."""
+    stores = module.stores.get((module.function(node), node.id), [])
+    holder = module.parents[stores[0]] if len(stores) == 1 else None
+    if not isinstance(holder, ast.Tuple | ast.List):
+        return None
+    stmt = module.parents[holder]
+    if not isinstance(stmt, ast.Assign) or stmt.targets != [holder]:
+        return None
+    match stmt.value:
+        case (
+            ast.GeneratorExp(elt=read, generators=[ast.comprehension(iter=names, ifs=[])])
+            | ast.ListComp(elt=read, generators=[ast.comprehension(iter=names, ifs=[])])
+        ):
+            pass
+        case ast.Call(func=ast.Name(id="map"), args=[read, names]):
+            pass
+        case _:
+            return None
+    asks = any(
+        module.dotted(each) in ("os.environ", "os.environ.get", "os.getenv")
+        for each in (*everywhere(read, ast.Attribute), *everywhere(names, ast.Attribute))
+    )
+    if isinstance(names, ast.GeneratorExp | ast.ListComp):  # map(int, (os.environ[x] for x in …))
+        names = names.generators[0].iter
+    if not asks or not isinstance(names, ast.Tuple | ast.List):
+        return None
+    name = dict(zip(holder.elts, names.elts, strict=False)).get(stores[0])
+    return _environment_variable(name.value) if isinstance(name, ast.Constant) else None
 
 
 def _is_only_compared(module: Module, node: ast.Name) -> bool:

@@ -11,7 +11,7 @@ import ast
 from collections.abc import Callable, Iterator
 
 from ...source.module import Module, cached_per_module
-from ...source.tree import FUNCTIONS, Function, ancestors, position, walk, within
+from ...source.tree import FUNCTIONS, Function, ancestors, is_inside, position, walk, within
 from ..language.names import parameter_names
 from ..language.objects import attribute_values, class_of, method_of
 from ..language.passed_arguments import argument_for_parameter
@@ -130,7 +130,10 @@ def _reach(evaluate: Evaluate, module: Module, node: ast.AST) -> Values:
         tests: Values | None = None
         if isinstance(up, ast.If) and child is not up.test:
             in_body = any(child is item for item in up.body)
-            tests = tuple(_truth(value, in_body) for value in evaluate(module, up.test))
+            answers = evaluate(module, up.test)
+            if answers is ALL_UNKNOWN:
+                answers = _asks_for_group(module, up)
+            tests = tuple(_truth(value, in_body) for value in answers)
         elif isinstance(up, ast.match_case):
             tests = _case_values(evaluate, module, up)
         elif isinstance(up, ast.For | ast.While | ast.ExceptHandler):
@@ -139,6 +142,15 @@ def _reach(evaluate: Evaluate, module: Module, node: ast.AST) -> Values:
             reach = [_both(*pair) for pair in zip(reach, tests, strict=True)]
         child = up
     return tuple(reach)
+
+
+def _asks_for_group(module: Module, test: ast.If) -> Values:
+    """The answers to ``if args.ddp:``, in one branch of which the process group is made."""
+    for call in module.calls_to("init_process_group"):
+        if is_inside(call, test):
+            makes = any(is_inside(call, stmt) for stmt in test.body)
+            return (not makes, makes, makes)
+    return ALL_UNKNOWN
 
 
 def _truth(value: object, wanted: bool) -> object:

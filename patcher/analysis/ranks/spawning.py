@@ -6,12 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, argument, is_inside
+from ...source.tree import FUNCTIONS, Function, argument, everywhere, is_inside, keyword, parameters
 from ..language.call_graph import reachable_functions
 from ..language.names import answered_once
+from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
 
 SPAWNING = ("spawn", "start_processes", "Process")
+COMMANDS = ("Popen", "run", "call", "check_call")
+GROUP = "init_process_group"
 PACKAGES = ("torch.multiprocessing", "multiprocessing")
 
 
@@ -19,7 +22,7 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
     """Calls that start processes of which each joins a process group."""
     groups = [
         function
-        for module, call in program.calls_to("init_process_group")
+        for module, call in program.calls_to(GROUP)
         for function in [module.function(call)]
         if function is not None
     ]
@@ -29,9 +32,58 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
         )
         if worker is None or not module.dotted(call.func).startswith(PACKAGES):
             continue
-        name = module.last_name(worker)
-        if name and reachable_functions(program, {name}) & set(groups):
+        passed = keyword(call, "args")  # the worker may call a function that it gets
+        workers = [module.last_name(worker), *functions_in(program, module, worker)]
+        workers += [] if passed is None else functions_in(program, module, passed.value)
+        if any(
+            reachable_functions(program, {name}) & set(groups) for name in dict.fromkeys(workers)
+        ):
             yield module, call
+    yield from started_anew(program)
+
+
+def started_anew(program: Program) -> Iterator[tuple[Module, ast.Call]]:
+    """Calls in a loop that start this script once more: ``Popen([sys.executable, *sys.argv])``."""
+    for module, call in program.calls_to(*COMMANDS) if program.calls_to(GROUP) else ():
+        if not module.dotted(call.func).startswith("subprocess.") or not call.args:
+            continue
+        if not any(isinstance(up, ast.For | ast.While) for up in module.ancestors(call)):
+            continue
+        parts = [call.args[0], *names_of_commands(module, call.args[0])]
+        words = {
+            module.dotted(each)
+            for part in parts
+            for each in (*everywhere(part, ast.Attribute), *everywhere(part, ast.Name))
+        }
+        is_script = "sys.executable" in words and bool(words & {"sys.argv", "__file__"})
+        if is_script and program.is_live(module, call):
+            yield module, call
+
+
+def names_of_commands(module: Module, command: ast.expr) -> Iterator[ast.expr]:
+    """What the names in a command hold, and what those hold."""
+    for name in everywhere(command, ast.Name):
+        for value in module.alternatives(name, name):
+            yield value
+            for inner in everywhere(value, ast.Name):
+                if inner.id != name.id:
+                    yield from module.alternatives(inner, inner)
+
+
+def functions_in(program: Program, module: Module, node: ast.expr) -> Iterator[str]:
+    """The functions of the program in an expression, by name; a parameter is what callers pass."""
+    for name in everywhere(node, ast.Name):
+        function = module.function(name)
+        places: list[tuple[Module, ast.expr | None]] = [(module, name)]
+        if function is not None and name.id in parameters(function):
+            places = [
+                (where, argument_for_parameter(module, function, call, name.id))
+                for where, call in program.callers(function)
+            ]
+        for where, value in places:
+            found = None if value is None else program.resolve(where, value)
+            if found is not None and isinstance(found[1], FUNCTIONS):
+                yield found[1].name
 
 
 @answered_once

@@ -187,7 +187,7 @@ def _evaluating_functions(module: Module) -> list[Function]:
     calling |= {module.function(call) for call in module.calls_to("train") if is_eval_mode(call)}
     return [
         function
-        for function in module.functions.values()
+        for function in module.all_functions
         if function in calling or is_gradless(module, function)
     ]
 

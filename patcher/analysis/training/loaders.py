@@ -33,6 +33,7 @@ from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
 from .frameworks import RANK_SAMPLERS
+from .own_loaders import makes_loader, own_loaders
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
 
@@ -247,47 +248,10 @@ def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
     return replace(loader, name="" if is_around else loader.name_in(node.id), scope=scope)
 
 
-def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
-    """Whether ``DataLoader(…)`` is torch's, and no other class that has this name only."""
-    if module.dotted(call.func).startswith("dgl."):
-        return False  # of a graph: it takes no sampler of examples, and deals if it is told to
-    found = graph.resolve(module, call.func)
-    if found is None or not isinstance(found[1], ast.ClassDef | Function):
-        return True
-    where, own = found
-    return isinstance(own, ast.ClassDef) and (
-        any(where.last_name(base) == "DataLoader" for base in own.bases)
-        and all(
-            hands_options_on(each)
-            for each in own.body
-            if isinstance(each, Function) and each.name == "__init__"
-        )
-    )
-
-
-def hands_options_on(constructor: Function) -> bool:
-    """Whether a loader's constructor begins as torch's, and hands further options on to that."""
-    names = [each.arg for each in constructor.args.args[1:4]]
-    rest = constructor.args.kwarg
-    return (
-        rest is not None
-        and names == ["dataset", "batch_size", "shuffle"][: len(names)]
-        and any(
-            isinstance(call.func, ast.Attribute)
-            and call.func.attr == "__init__"
-            and any(
-                word.arg is None and isinstance(word.value, ast.Name) and word.value.id == rest.arg
-                for word in call.keywords
-            )
-            for call in within(constructor.body, ast.Call)
-        )
-    )
-
-
 def loader_calls(graph: CallGraph) -> Iterator[tuple[Module, ast.Call]]:
     """The constructions of torch's DataLoader in all modules."""
     for module in graph.modules:
-        for call in module.calls_to("DataLoader"):
+        for call in module.calls_to("DataLoader", *own_loaders(graph)):
             if makes_loader(graph, module, call):
                 yield module, call
 
@@ -383,7 +347,7 @@ def _comprehension_sources(module: Module, name: ast.Name) -> Iterator[ast.expr]
 
 def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) -> Loader | None:
     name = module.last_name(call.func)
-    if name == "DataLoader" and makes_loader(graph, module, call):
+    if makes_loader(graph, module, call):
         return loader_from_call(module, call)
     if name == "cycle" and call.args:
         loader = trace_loader(graph, module, call.args[0], depth + 1)
