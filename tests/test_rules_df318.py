@@ -49,6 +49,9 @@ NOOP: list[tuple[str, str]] = [
     ("prototypes", script(first="centres = x.view(5, 5, -1).mean(0)",
         result="((y[:, None] - centres[None]) ** 2).sum(2).mean()")),
     ("the features of one picture", script(result="(x.mm(x.t()) - y).pow(2).mean()")),
+    ("words of the model's own",
+        script(first="own = x + 1", result="(own @ y.words.t()).log_softmax(1).mean()")),
+    ("entropy of examples", script(result="entropy(x.softmax(1)).mean(0)")),
     ("attention", script(forward="x = (x @ x.transpose(-2, -1)).softmax(-1) @ x")),
     ("weights", script(forward="x = torch.mm(x, self.weight.t())")),
     ("a spread in no loss", script(forward="x = (x - x.mean(0)) / x.std(0)")),
@@ -98,6 +101,19 @@ TOLD: list[tuple[str, str, str]] = [
             result="torch.exp(-((a - b) ** 2).sum(2)).mean()",
         ),
         "x is compared with itself",
+    ),
+    (
+        "the entropy of a mean, by a function",
+        script(first="p = x.softmax(1)", result="entropy(torch.mean(p, 0), True)"),
+        "entropy is that of torch.mean(p, 0), a mean over the batch",
+    ),
+    (
+        "two views of each example",
+        script(
+            first="first = x[:, 0]\n    both = torch.cat(torch.unbind(x, dim=1))",
+            result="torch.matmul(first, both.T).log_softmax(1).mean()",
+        ),
+        "first is scored against the whole batch",
     ),
     ("distances that torch computes", script(result="torch.cdist(x, x).mean()"), "it has the dis"),
     (

@@ -7,7 +7,16 @@ import re
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, argument, names_within, precedes, same_code, within
+from ...source.tree import (
+    Function,
+    argument,
+    everywhere,
+    names_within,
+    parameters,
+    precedes,
+    same_code,
+    within,
+)
 from ..settings.in_batch_negatives import (
     all_pairs_products,
     crossed_operands,
@@ -22,6 +31,7 @@ COMPARES = re.compile(r"p_?dist|pair|kernel|mmd|relation|dist_?mat", re.IGNORECA
 LOSS = re.compile(
     r"loss|criteri|coral|mmd|barlow|twins|corr|cov|redundan|vic_?reg|whiten", re.IGNORECASE
 )
+ENTROPY = re.compile("entropy", re.IGNORECASE)
 WATCHED = re.compile("perplex|usage|util", re.IGNORECASE)  # of a codebook, which is printed
 GATHERS = re.compile("gather|all_reduce", re.IGNORECASE)
 ASKED = (*MOMENTS, *SPREADS, "cdist", "mm", "matmul", "unsqueeze", "logsumexp")
@@ -61,6 +71,8 @@ def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iter
             yield call, f"the logarithm of {module.text(call)[:60]} is of the whole batch"
         elif LOSS.search(named) and name in SPREADS and is_over_examples(module, call):
             yield call, f"{name} is that of the whole batch"
+        elif (mean := mean_prediction(module, call)) is not None:
+            yield call, f"{name} is that of {module.text(mean)[:60]}, a mean over the batch"
         elif name == "logsumexp" and is_over_examples(module, call):
             yield call, "it is a sum over the whole batch"
         elif name == "cdist" and len(call.args) > 1 and same_code(*call.args[:2]):
@@ -68,6 +80,11 @@ def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iter
     for product in pairs_of_features(module, function) if LOSS.search(named) else ():
         yield product, f"{module.text(product)[:60]} sums over the batch"
     yield from relations(module, function, bool(COMPARES.search(named)))
+    for each in all_pairs_products(module, function) if LOSS.search(named) else ():
+        shared = origins(module, each.rows) & origins(module, each.columns)
+        is_whole = not is_within_examples(each.node) and not same_code(each.rows, each.columns)
+        if is_whole and shared & {*parameters(function)} and "self" not in shared:
+            yield each.node, f"{module.text(each.rows)[:60]} is scored against the whole batch"
 
 
 def is_over_examples(module: Module, call: ast.Call) -> bool:
@@ -75,6 +92,21 @@ def is_over_examples(module: Module, call: ast.Call) -> bool:
     is_function = module.dotted(call.func).startswith("torch.")
     axis = argument(call, int(is_function), "dim") or argument(call, int(is_function), "axis")
     return isinstance(axis, ast.Constant) and axis.value == 0 and axis.value is not False
+
+
+def mean_prediction(module: Module, call: ast.Call) -> ast.expr | None:
+    """``x.mean(0)`` of ``entropy(x.mean(0))``, whose logarithm another function takes."""
+    if not ENTROPY.search(module.last_name(call.func)):
+        return None
+    for value in call.args:
+        made = module.definition(value, value) or value
+        if (
+            isinstance(made, ast.Call)
+            and module.last_name(made.func) in MOMENTS
+            and is_over_examples(module, made)
+        ):
+            return made
+    return None
 
 
 def is_in_logarithm(module: Module, node: ast.expr, through_name: bool = True) -> bool:
@@ -141,6 +173,18 @@ def relations(module: Module, function: Function, compares: bool) -> Iterator[Ev
         )
         if sides is not None and same_code(*sides):
             yield node, f"{module.text(sides[0])[:60]} is compared with itself"
+
+
+def origins(module: Module, node: ast.expr) -> set[str]:
+    """The names that a value is made of, as far back as the function binds them."""
+    pending, names, seen = [node], set(), set()
+    for each in pending:  # grows
+        for name in everywhere(each, ast.Name):
+            values = [value for value in module.alternatives(name, name) if value not in seen]
+            seen.update(values)
+            pending += values
+            names |= set() if values else {name.id}
+    return names
 
 
 def stretched(module: Module, node: ast.expr) -> ast.expr:
