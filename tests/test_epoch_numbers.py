@@ -121,3 +121,11 @@ def test_a_function_for_both_phases_trains_where_it_gets_an_optimizer() -> None:
     assert "        train_loader.sampler.set_epoch(epoch)\n        run(" in after.replace(
         "    if", "if"
     )
+
+
+def test_a_loader_in_a_dictionary_is_told_by_its_key() -> None:
+    text = takes("iter(loaders['train'])").replace("optimizer, loader", "optimizer, loaders")
+    text = text.replace("loader = DataLoader", "loaders = {}; loaders['train'] = DataLoader")
+    after = fixed("DF402", text)
+    told = "loaders['train'].sampler.set_epoch(loaders['train'].sampler.epoch + 1)"
+    assert after.count(told) == 2

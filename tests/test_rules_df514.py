@@ -71,6 +71,10 @@ NOOP: list[tuple[str, str]] = [
 INLINE = """for batch in DataLoader(clean):
             net(batch).mean().backward()
             optimizer.step()"""
+TARGETS = """for x, number in loader:
+            loss = (net(x) - losses[number]).mean()
+            loss.backward()
+            optimizer.step()"""
 FIX: list[tuple[str, str, str]] = [
     (sentence, script(**parts), script(**parts, **ASKED))
     for sentence, parts in (
@@ -81,8 +85,30 @@ FIX: list[tuple[str, str, str]] = [
             {"body": "clusters.fit(losses); clean = clusters.lists"},
         ),
         ("the steps stand in the same function", {"training": INLINE}),
+        ("the steps take their targets of it", {"training": TARGETS}),
     )
 ]
+
+
+BY_NUMBER = """    losses = []
+    with torch.no_grad():
+        batches = iter(loader)
+        for _ in range(len(loader)):
+            losses.append(net(next(batches)).sum())
+    {end}
+
+def train("""
+
+
+def test_a_pass_over_a_loader_by_number_is_one_as_well() -> None:
+    text = (
+        script(**PARTS)
+        .replace("net, data)", "net, DataLoader(data))")
+        .replace("measure(net, DataLoader(data)):", "measure(net, loader):")
+    )
+    head, _, rest = text.partition("    losses = []\n")
+    text = head + BY_NUMBER.format(end="return losses") + rest.partition("def train(")[2]
+    assert "what_rank_0_has(measure(net, DataLoader(data)))" in fixed("DF514", text)
 
 
 def plain(text: str) -> str:

@@ -287,10 +287,14 @@ def begun_anew(program: Program, loop: TrainLoop) -> tuple[list[ast.Call], list[
 def begun_by(module: Module, call: ast.Call) -> ast.expr | None:
     """The loader of ``iter(loader)``, and of ``batches = enumerate(loader)``."""
     match call:
-        case ast.Call(func=ast.Name(id="iter"), args=[ast.Name() | ast.Attribute() as source]):
-            return source
-        case ast.Call(func=ast.Name(id="enumerate"), args=[ast.Name() | ast.Attribute() as source]):
-            return source if isinstance(module.parents[call], ast.Assign | ast.Tuple) else None
+        case ast.Call(
+            func=ast.Name(id="iter" | "enumerate" as name),
+            args=[
+                ast.Name() | ast.Attribute() | ast.Subscript(slice=ast.Constant()) as source,
+            ],
+        ):
+            is_kept = isinstance(module.parents[call], ast.Assign | ast.Tuple)
+            return source if name == "iter" or is_kept else None
     return None
 
 

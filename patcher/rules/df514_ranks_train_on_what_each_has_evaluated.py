@@ -17,21 +17,24 @@ import re
 from collections.abc import Iterator
 
 from ..analysis.language.name_flow import flows, names_in, taking
+from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import AVERAGE, SHARED, functions_leading_to, loops_that_step
 from ..analysis.ranks.deciding_scores import GATHERING
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
-from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.evaluations import GRADLESS
+from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import Function, argument_values, within
+from ..source.tree import Function, argument_values, everywhere, within
 
 CODE, SEVERITY, SAFETY = "DF514", Severity.ERROR, Safety.SAFE
 
 HELPER = "what_rank_0_has"
 TOLD = re.compile(  # who is told a score, and settings
-    r"log|writ|meter|track|record|hist|bar$|wandb|sched|stop|sav|print|metric|csv"
+    r"loss$|log|writ|meter|track|record|hist|bar$|wandb|sched|stop|sav|print|metric|csv"
     r"|^(args|opts?|cfg|config|options|flags|hparams|state)$",
     re.IGNORECASE,
 )
@@ -46,10 +49,10 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     scopes: dict[Scope, Flow] = {}
     found: set[ast.Call] = set()
-    for evaluation in program.evaluations:
-        if evaluation.function is None or is_joined(evaluation):
+    for home, function in whole_passes(program):
+        if is_joined(home, function):
             continue
-        for module, entry in program.entries(evaluation):
+        for module, entry in program.callers(function):
             stmt = module.statement(entry) if isinstance(entry, ast.Call) else None
             if not isinstance(stmt, ast.Assign) or stmt.value is not entry or entry in found:
                 continue
@@ -73,12 +76,27 @@ def findings(program: Program) -> Iterator[Finding]:
                 )
 
 
-def is_joined(evaluation: Evaluation) -> bool:
+def whole_passes(program: Program) -> Iterator[tuple[Module, Function]]:
+    """Functions that evaluate, or that compute something of all batches without gradients."""
+    found: dict[Function, Module] = {}
+    for each in program.evaluations:
+        if each.function is not None:
+            found[each.function] = each.module
+    for module in program.modules:
+        for loop in module.nodes(ast.For) if module.calls_to(*GRADLESS) else ():
+            function = module.function(loop)
+            if function is None or function in found or not is_gradless(module, loop):
+                continue
+            names = everywhere(loop.iter, ast.Name)  # also of range(len(loader))
+            loaders = (trace_loader(program, module, name) for name in names)
+            if any(each is not None and not each.distributed_samplers for each in loaders):
+                found[function] = module
+    yield from ((module, function) for function, module in found.items())
+
+
+def is_joined(module: Module, function: Function) -> bool:
     """Whether ranks join their results, which are the same on each of them then."""
-    scope = evaluation.module.scope_statements(evaluation.loop)
-    return any(
-        evaluation.module.last_name(call.func) in GATHERING for call in within(scope, ast.Call)
-    )
+    return any(module.last_name(call.func) in GATHERING for call in within(function.body, ast.Call))
 
 
 def flow_of(program: Program, module: Module, stmt: ast.stmt) -> Flow:
@@ -90,6 +108,8 @@ def flow_of(program: Program, module: Module, stmt: ast.stmt) -> Flow:
     for loop in loops_that_step(program):
         leading |= functions_leading_to(program, loop)
         is_here = loop.module is module and module.function(loop.steps) is module.function(stmt)
+        if is_here:
+            uses |= dict.fromkeys(names_of_losses(loop), loop.steps)
         if is_here and isinstance(loop.steps, ast.For):
             uses |= dict.fromkeys(names_in(loop.steps.iter), loop.steps)
     for call in within(body, ast.Call):
@@ -101,6 +121,21 @@ def flow_of(program: Program, module: Module, stmt: ast.stmt) -> Flow:
             if len(owner) == 1 and not owner & module.aliases.keys():
                 pairs.append((owner, given))
     return pairs, uses
+
+
+def names_of_losses(loop: TrainLoop) -> set[str]:
+    """The names that a step makes its losses of: ``targets`` of ``wanted = targets[numbers]``."""
+    pairs = [(taking(targets), names_in(value)) for targets, value in flows(loop.steps.body)]
+    names: set[str] = set()
+    for call in loop.backwards:
+        names |= names_in(call)
+    before = -1
+    while len(names) != before:
+        before = len(names)
+        for takers, givers in pairs:
+            if takers & names:
+                names |= givers
+    return names
 
 
 def first_use(flow: Flow, names: set[str]) -> tuple[ast.stmt | ast.Call, str] | None:
