@@ -19,6 +19,7 @@ from ..analysis.batches.whole_batch_losses import losses_of_whole_batches
 from ..analysis.settings.in_batch_negatives import masked_products, masks_of_batches, whole_scores
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
+from ..source.tree import Function
 
 CODE, SEVERITY, SAFETY = "DF318", Severity.NOTE, Safety.REPORT
 
@@ -30,7 +31,7 @@ def findings(program: Program) -> Iterator[Finding]:
         found = list(losses_of_whole_batches(module))
         if not found:
             continue
-        told = {function for function, _ in masks_of_batches(module)}  # of DF307
+        told: set[Function | None] = {function for function, _ in masks_of_batches(module)}  # DF307
         told |= {module.function(product.node) for product, _ in masked_products(module)}
         told |= {module.function(node) for node, _ in whole_scores(module)}
         for function, (node, because) in found:

@@ -42,7 +42,7 @@ PAIRED = re.compile(
     r"ProxyAnchor|Ranked|SignalTo|SupCon|Triplet|Tuplet|VICReg))"
 )
 
-Evidence = tuple[ast.AST, str]
+Evidence = tuple[ast.expr, str]
 
 
 def losses_of_whole_batches(module: Module) -> Iterator[tuple[Function | None, Evidence]]:
