@@ -16,6 +16,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..analysis.batches.loss_names import names_of_losses
 from ..analysis.language.name_flow import flows, names_in, taking
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import AVERAGE, SHARED, functions_leading_to, loops_that_step
@@ -24,7 +25,6 @@ from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.evaluations import GRADLESS
 from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
-from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -121,21 +121,6 @@ def flow_of(program: Program, module: Module, stmt: ast.stmt) -> Flow:
             if len(owner) == 1 and not owner & module.aliases.keys():
                 pairs.append((owner, given))
     return pairs, uses
-
-
-def names_of_losses(loop: TrainLoop) -> set[str]:
-    """The names that a step makes its losses of: ``targets`` of ``wanted = targets[numbers]``."""
-    pairs = [(taking(targets), names_in(value)) for targets, value in flows(loop.steps.body)]
-    names: set[str] = set()
-    for call in loop.backwards:
-        names |= names_in(call)
-    before = -1
-    while len(names) != before:
-        before = len(names)
-        for takers, givers in pairs:
-            if takers & names:
-                names |= givers
-    return names
 
 
 def first_use(flow: Flow, names: set[str]) -> tuple[ast.stmt | ast.Call, str] | None:
