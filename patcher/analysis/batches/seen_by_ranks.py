@@ -97,8 +97,10 @@ def bound_again(body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:
 
 def assignments(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, list[ast.expr], ast.expr]]:
     """The statements of a block that assign or add, with their targets and values."""
-    yield from ((stmt, stmt.targets, stmt.value) for stmt in within(body, ast.Assign))
-    yield from ((stmt, [stmt.target], stmt.value) for stmt in within(body, ast.AugAssign))
+    for stmt in within(body, ast.Assign):
+        yield stmt, stmt.targets, stmt.value
+    for add in within(body, ast.AugAssign):
+        yield add, [add.target], add.value
 
 
 def made_anew(body: list[ast.stmt]) -> set[str]:
