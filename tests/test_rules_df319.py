@@ -58,6 +58,8 @@ NOOP: list[tuple[str, str]] = [
         loss=EACH, after="last[number] = losses.detach()", end="torch.save(last, 'last.pt')")),
     ("a weight that follows the step", script(before="weight = 0.0",
         loss="weight = min(1.0, weight + 0.1); loss = weight * F.cross_entropy(logits, y)")),
+    ("examples that are counted", script(before="seen = 0",
+        loss="seen += x.shape[0]; loss = min(1, seen / 9) * F.cross_entropy(logits, y)")),
     ("a loss over parts of the batch", script(
         loss="loss = 0\n        for part in logits.split(4):\n            loss += part.mean()")),
     ("a teacher that follows the model", script(

@@ -54,9 +54,28 @@ def names_of_batch(loop: TrainLoop) -> set[str]:
     return names - {loop.step_name}
 
 
+def contents(value: ast.expr) -> set[str]:
+    """The names in a value, but for those of which it has the shape alone: all ranks' is one."""
+    match value:
+        case ast.Attribute(attr="shape" | "device" | "dtype"):
+            return set()
+        case ast.Call(func=ast.Attribute(attr="size" | "numel" | "dim") | ast.Name(id="len")):
+            return set()
+        case ast.Name() | ast.Attribute():
+            return names_in(value)
+    parts: list[ast.expr] = []
+    for each in ast.iter_child_nodes(value):
+        match each:
+            case ast.expr():
+                parts.append(each)
+            case ast.keyword(value=part) | ast.comprehension(iter=part):
+                parts.append(part)
+    return set().union(*map(contents, parts))
+
+
 def made_of(body: list[ast.stmt], names: set[str]) -> set[str]:
     """The names, and those that a block binds to something of them."""
-    pairs = [(taking(targets), names_in(value)) for targets, value in flows(body)]
+    pairs = [(taking(targets), contents(value)) for targets, value in flows(body)]
     known, before = set(names), -1
     while len(known) != before:
         before = len(known)
@@ -71,12 +90,12 @@ def filled(module: Module, body: list[ast.stmt], known: set[str]) -> Iterator[Ke
     anew = made_anew(body)
     for stmt, targets, value in assignments(body):
         for target in targets:
-            if isinstance(target, ast.Subscript) and names_in(value) & known:
+            if isinstance(target, ast.Subscript) and contents(value) & known:
                 yield from ((stmt, name) for name in roots(target) - anew)
     for call in within(body, ast.Call):
         func = call.func
         if isinstance(func, ast.Attribute) and FILLING.search(func.attr):
-            given = set().union(*map(names_in, argument_values(call)))
+            given = set().union(*map(contents, argument_values(call)))
             if given & known:
                 kept = names_in(func.value) - anew - module.aliases.keys()
                 yield from ((module.statement(call), name) for name in kept)
@@ -86,11 +105,11 @@ def bound_again(body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:
     """``threshold = 0.9 * threshold + 0.1 * mean``, and what a test of a batch changes."""
     carried = {name for name, _ in carried_names(body, Tainted(frozenset(known)))}
     for stmt, targets, value in assignments(body):
-        if names_in(value) & known:
+        if contents(value) & known:
             yield from ((stmt, name) for name in taking(targets) & carried)
     anew = made_anew(body)
     for test in within(body, ast.If):
-        if names_in(test.test) & known:
+        if contents(test.test) & known:
             for add in within(test.body, ast.AugAssign):
                 yield from ((add, name) for name in roots(add.target) - anew)
 
