@@ -1749,6 +1749,55 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a warm-up by hand in steps of all examples",
+        """
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data import DataLoader, DistributedSampler
+        def main(args, model, data, optimizer):
+            dist.init_process_group('gloo')
+            model = DistributedDataParallel(model)
+            sizes = {x: len(data[x]) for x in ('train', 'test')}
+            data = data['train']
+            loader = DataLoader(data, args.batch, sampler=DistributedSampler(data))
+            steps = round(sizes['train'] / args.batch) * args.warm_epochs
+            warm_up = 0.1
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    warm_up = min(1.0, warm_up + 0.9 / steps)  # here
+                    loss = model(batch) * warm_up
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
+        "a warm-up by hand in steps of a rank's own",
+        """
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data import DataLoader, DistributedSampler
+        def main(args, model, data, optimizer):
+            dist.init_process_group('gloo')
+            model = DistributedDataParallel(model)
+            loader = DataLoader(data, args.batch, sampler=DistributedSampler(data))
+            steps = len(loader) * args.warm_epochs
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    rate = min(1.0, epoch / steps)
+                    loss = model(batch) * rate
+                    loss.backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "holds",
+    ),
+    (
         "a horizon that is divided by an accumulation of 2, as many as there may be ranks",
         """
         from torch.optim.lr_scheduler import OneCycleLR

@@ -282,3 +282,57 @@ def test_none_is_no_batch_sampler() -> None:
     (finding,) = found("DF401", text)
     assert finding.because == "it has no sampler"
     assert "batch_sampler=None, sampler=" in fixed("DF401", text)
+
+
+STREAMS = """\
+import itertools, random, os, torch
+from torch.utils.data import DataLoader
+if 'RANK' in os.environ:
+    torch.distributed.init_process_group("gloo")
+
+class Streams:
+    def __init__(self, first, second):
+        self.first, self.second = first, second
+
+    def __iter__(self):
+        one, other = {one}(self.first), ever(self.second)
+        return (a + b for a, b in zip(by(one, 2), by(other, 2)))
+
+    def __len__(self):
+        return len(self.first) // 2
+
+def once(numbers):
+    return random.sample(numbers, len(numbers))
+
+def ever(numbers):
+    def turns():
+        while True:
+            {turn}
+    return itertools.chain.from_iterable(turns())
+
+def by(numbers, size):
+    return zip(*[iter(numbers)] * size)
+
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+loader = DataLoader(data, batch_sampler=Streams([*range(8)], [*range(8, 12)]))
+for epoch in range(9):
+    for x in loader:
+        model(x).sum().backward()
+        optimizer.step()
+"""
+ANEW_EACH_TURN = "yield random.sample(numbers, len(numbers))"
+
+
+@pytest.mark.parametrize(
+    ("one", "turn", "is_dealt"),
+    [
+        ("once", ANEW_EACH_TURN, True),
+        ("ever", ANEW_EACH_TURN, False),  # nothing ends it
+        ("once", "random.shuffle(numbers)", False),  # it never gives a batch
+    ],
+)
+def test_batches_of_two_streams_end_with_the_one_that_ends(
+    one: str, turn: str, is_dealt: bool
+) -> None:
+    (finding,) = found("DF401", STREAMS.format(one=one, turn=turn))
+    assert bool(finding.edits) is is_dealt

@@ -1,4 +1,4 @@
-"""What patched scripts gather after an evaluation is the whole, in pieces of bounded size."""
+"""What patched scripts gather, or take of rank 0, is the whole, in pieces of bounded size."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from ddpfix.patcher.editing.helpers import helper_code
 
 RANK = """
-import json, pickle, sys
+import io, json, pickle, sys
 import numpy, torch
 {helper}
 folder, rank = sys.argv[1], int(sys.argv[2])
@@ -25,6 +25,8 @@ large = gathered(many if rank == 0 else [numpy.full(2, 100.0), torch.full((2,), 
 pieces = len(largest)
 few = gathered([] if rank == 0 else ["a", "b"])
 firsts = [float(value[0]) for value in large]
+told = what_rank_0_has((many, rank) if rank == 0 else "another")
+assert [value[0] for value in told[0]] == [*range(80)] and told[1] == 0
 print(json.dumps([firsts, pieces, max(largest), few, gathered([]), gathered(rank + 1.5)]))
 torch.distributed.destroy_process_group()
 """
@@ -32,7 +34,8 @@ torch.distributed.destroy_process_group()
 
 def test_large_lists_are_gathered_whole_in_pieces(tmp_path: Path) -> None:
     script = tmp_path / "rank.py"
-    script.write_text(RANK.format(helper=helper_code("gathered")))
+    names = ("gathered", "what_rank_0_has", "onto_own_card")
+    script.write_text(RANK.format(helper="".join(map(helper_code, names))))
     command = [sys.executable, "-W", "ignore", str(script), str(tmp_path)]
     ranks = [
         subprocess.Popen([*command, str(rank)], stdout=subprocess.PIPE, text=True)

@@ -230,6 +230,7 @@ train(loader, model, torch.optim.SGD(model.parameters(), lr=0.1))
             True,
         ),
         ("print(args.__dict__)", True),
+        ("import torchvision.models as models\nnet = models.__dict__[name]()", True),
         ("def draw_alike():\n    return sys.modules.get('numpy')", True),
         ("print(sys.modules['loops'])", False),
     ],

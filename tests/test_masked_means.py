@@ -136,3 +136,24 @@ def test_a_mean_over_what_a_mask_selects_is_noted(
 ) -> None:
     told = found("DF310", SELECTED.format(mean=mean, mask=mask, name=name))
     assert [each.edits for each in told] == [()] * count
+
+
+COUNTS = [
+    ("n = mask.sum(1).sum()", "loss = losses.sum()\n    loss /= n", True),
+    ("n = mask.long().sum(1, keepdim=True)\n    n = n.data.sum()", "loss = losses / n", True),
+    ("n = max(1, mask.float().sum())", "loss = (losses.sum() + 1) / n", True),
+    ("n = torch.clamp(mask.sum(), min=1)", "loss = (losses.sum() + 1) / n", True),
+    ("n = mask.sum() + 1e-6", "loss = (losses.sum() + 1) / n", True),
+    ("n = labels.sum()", "loss = (losses.sum() + 1) / n", False),  # perhaps of weights
+    ("n = max(1, len(labels))", "loss = losses.sum() / n", False),
+    ("n = mask.sum()", "accuracy = losses.argmax() / n\n    loss = losses.mean()", False),
+]
+
+
+@pytest.mark.parametrize(("count", "mean", "is_told"), COUNTS)
+def test_a_loss_over_the_number_of_positives_is_noted(count: str, mean: str, is_told: bool) -> None:
+    parts = {"mask": f"mask = labels > 0\n    {count}", "mean": mean}
+    told = found("DF310", script(**parts).replace("masked(", "loss_of("))
+    assert ["the mean is over what mask leaves in" in each.because for each in told] == (
+        [True] * is_told
+    )

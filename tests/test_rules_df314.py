@@ -35,6 +35,7 @@ def script(saved: str, made: str = WRAP) -> str:
         ("(net, epoch)", "net", WRAP),
         ("dict(net=net)", "net", f"{WRAP}.cuda()"),
         ("model", "model", WRAP),
+        ("torch.nn.Sequential(model)", "model", WRAP),
         ("state", "net", f"{WRAP}\nnet = net.cuda()"),
     ],
 )
@@ -55,6 +56,7 @@ def test_the_module_inside_is_saved(saved: str, name: str, made: str) -> None:
         ("state", f"torch.compile({WRAP})"),
         ("model.state_dict()", WRAP),
         ("epoch", WRAP),
+        ("len(model)", WRAP),
         ('{"net": net.module}', WRAP),
     ],
 )

@@ -11,7 +11,7 @@ from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
 import argparse
-import mlflow
+import mlflow, visdom
 import tensorboard_logger as board
 import tensorflow as tf
 import torch
@@ -145,6 +145,7 @@ REPORTED = [
     ("a run's name", "run = wandb.init()\n    print(run.name)"),
     ("words of a dict", "wandb.init(**vars(args))"),
     ("a run of mlflow", "mlflow.start_run()"),
+    ("curves of visdom", "visdom.Visdom()"),
 ]
 
 

@@ -431,6 +431,19 @@ def test_steps_without_an_optimizer_are_said_to_be_of_one_process(body: str, tol
     assert ["steps without an optimizer" in each for each in reasons] == [True] * told
 
 
+KEEPING = "def with_rates(wrapped, rates=None):\n    wrapped.rates = rates\n    return {}"
+
+
+@pytest.mark.parametrize(
+    ("gives", "is_one"), [("wrapped", True), ("Schedule(wrapped)", False), ("rates", False)]
+)
+def test_a_function_may_give_back_the_optimizer_that_it_gets(gives: str, is_one: bool) -> None:
+    made = "optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
+    text = script(KEEPING.format(gives), forward=TWICE)
+    text = text.replace(made, f"{made}    optimizer = with_rates(optimizer)\n")
+    assert (AVERAGE in fixed("DF204", text)) is is_one
+
+
 def test_an_optimizer_that_steps_in_a_way_of_its_own_is_told_of() -> None:
     (told,) = found("DF204", script(step="optimizer.first_step(zero_grad=True)"))
     assert told.because.endswith("where its optimizer steps cannot be told")

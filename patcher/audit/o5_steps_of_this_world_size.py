@@ -9,14 +9,15 @@ How it is judged  The horizon is taken apart into factors and divisors, through 
                   and the only caller, and compared with where the scheduler steps. `len(loader)`
                   of a loader that deals by rank is a rank's own number; `len(data) // batch` is
                   that of all ranks. So are intervals, in `if step % every == 0`.
-When unknown      Something in the training loop happens every so many steps, and that number is
-                  made of all examples and one rank's batch; or the horizon is a number by one
-                  rank's batch, and may be that of all examples: the length of something, or an
-                  option. A horizon of other parts is the user's own.
+When unknown      Something in the training loop happens every so many steps, or rises for so many,
+                  and that number is made of all examples and one rank's batch; or the horizon is a
+                  number by one rank's batch, and may be that of all examples: the length of
+                  something, or an option. A horizon of other parts is the user's own.
 Source            transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..analysis.language.passed_arguments import argument_for_parameter
@@ -25,7 +26,7 @@ from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import hangs_on_step, scheduler_steps
 from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import argument, everywhere, within
+from ..source.tree import argument, bound_names, everywhere, within
 from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity
 from .ranks import is_managed, ranked_loops
 from .verdict import AuditVerdict, unknown, violated
@@ -44,6 +45,7 @@ HORIZONS = {
     "PolynomialLR": (1, "total_iters"),
     "CosineAnnealingLR": (1, "T_max"),
 }
+RAMP = re.compile("warm|ramp|lr|alpha|beta|lamb|coef|weight|temp|rate|factor", re.IGNORECASE)
 OWN_SCHEDULE = "t_total"  # of optimizers that schedule themselves, such as BertAdam
 
 
@@ -98,6 +100,25 @@ def intervals(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
                     " rank: with more ranks what hangs on it happens less often in an epoch",
                 )
     yield from numbers_of_steps(program, loop)
+    yield from ramps(program, loop)
+
+
+def ramps(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """``warm_up = min(1, step / warm_steps)``, which rises later where a rank takes fewer steps."""
+    module = loop.module
+    for stmt in within(loop.steps.body, ast.Assign):
+        if not any(map(RAMP.search, bound_names(stmt))):
+            continue
+        for node in everywhere(stmt.value, ast.BinOp):
+            is_part = isinstance(node.op, ast.Div) and not isinstance(node.right, ast.Constant)
+            if is_part and is_of_all_examples(quantity(program, module, node.right, loop)):
+                yield unknown(
+                    module,
+                    node,
+                    f"`{module.text(node.right)}` is made of all examples and the batch of one"
+                    f" rank: with more ranks `{module.text(stmt.targets[0])}` comes to its end in"
+                    " as many steps, which are more epochs",
+                )
 
 
 def numbers_of_steps(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:

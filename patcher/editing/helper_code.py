@@ -10,6 +10,7 @@ import contextlib
 import csv
 import importlib
 import inspect
+import io
 import itertools
 import json
 import os
@@ -242,6 +243,27 @@ def gathered(value):
             share.extend(own if other == rank else parts[other])
     whole = [x.cuda() if on_card else x for share in shares for x, on_card in share]
     return whole if isinstance(value, list) else sum(whole[1:], whole[0])
+
+
+def what_rank_0_has(value):
+    """What rank 0 has come to, on every rank, which may have come to something else."""
+    if not torch.distributed.is_initialized():
+        return value
+    whole, file = [], io.BytesIO()
+    if torch.distributed.get_rank() == 0:
+        torch.save(value, file)
+        data = file.getvalue()
+        whole = [data[start : start + 2**24] for start in range(0, len(data), 2**24)]
+    count = [len(whole)]
+    torch.distributed.broadcast_object_list(count)
+    for number in range(count[0]):
+        piece = [whole[number] if whole else None]
+        torch.distributed.broadcast_object_list(piece)
+        file.write(piece[0])
+    if torch.distributed.get_rank() == 0:
+        return value
+    file.seek(0)
+    return torch.load(file, map_location=onto_own_card, weights_only=False)
 
 
 def grammar_of(path, name):

@@ -15,7 +15,7 @@ FILES = (
     os.path.join(PATCHER, "capabilities", "fsdp_helper_code.py"),
 )
 STANDARD = (
-    *("contextlib", "csv", "functools", "importlib", "inspect", "itertools", "json"),
+    *("contextlib", "csv", "functools", "importlib", "inspect", "io", "itertools", "json"),
     "math",
     "os",
     *("pickle", "random", "shutil", "sys"),

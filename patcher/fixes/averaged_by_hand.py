@@ -13,6 +13,7 @@ from collections.abc import Iterator
 
 from ..analysis.batches.batch_taint import NotDealtError
 from ..analysis.batches.steps_apart import refuse_steps_apart
+from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.wrapping import AVERAGE
 from ..analysis.training.frameworks import OPTIMIZERS
 from ..analysis.training.program import Program
@@ -26,10 +27,11 @@ from ..analysis.training.train_loops import (
 )
 from ..editing.edits import Define, Edit, Import, Insert
 from ..source.module import Module
-from ..source.tree import Function, everywhere, mentions
+from ..source.tree import Function, everywhere, mentions, parameters, within
 from .chosen_cards import NotShareableError
 
 ALIKE = "same_weights"  # of helper_code.py
+MAX_CALLS = 3  # through which an optimizer is given back
 CHANGES_GRADIENTS = (*CLIPPING, "unscale_")
 
 Place = tuple[Module, ast.Call]
@@ -116,10 +118,33 @@ def is_step_of_optimizer(program: Program, module: Module, call: ast.Call) -> bo
         return False
     owner = stepped(module, call)
     made = [each for each in made_by(program, module, owner) if isinstance(each, ast.Call)]
-    return not made or any(
-        module.last_name(each.func) in OPTIMIZERS or "optim" in module.dotted(each.func).lower()
-        for each in made
+    return not made or any(makes_optimizer(program, module, each) for each in made)
+
+
+def makes_optimizer(program: Program, module: Module, made: ast.Call, depth: int = 0) -> bool:
+    """Whether a call makes an optimizer, or gives back one that it gets: ``copied(optimizer)``."""
+    if module.last_name(made.func) in OPTIMIZERS or "optim" in module.dotted(made.func).lower():
+        return True
+    return depth < MAX_CALLS and any(
+        isinstance(each, ast.Call) and makes_optimizer(program, home, each, depth + 1)
+        for home, value in given_back(program, module, made)
+        for each in (value, *home.alternatives(value, value))
     )
+
+
+def given_back(
+    program: Program, module: Module, call: ast.Call
+) -> Iterator[tuple[Module, ast.expr]]:
+    """What the function of a call returns, or the argument that is returned."""
+    for where, function in program.callees(module, call):
+        for result in within(function.body, ast.Return):
+            value = result.value
+            if isinstance(value, ast.Name) and value.id in parameters(function):
+                passed = argument_for_parameter(where, function, call, value.id)
+                if passed is not None:
+                    yield module, passed
+            elif value is not None:
+                yield where, value
 
 
 def made_by(program: Program, module: Module, node: ast.expr) -> list[ast.expr]:

@@ -15,7 +15,7 @@ from ..analysis.training.loaders import Loader
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..source.module import Module
-from ..source.tree import Function, keyword, within
+from ..source.tree import Function, everywhere, keyword, within
 
 OF_TORCH = ("BatchSampler", "RandomSampler", "SequentialSampler", "WeightedRandomSampler")
 
@@ -62,9 +62,39 @@ def is_finite(program: Program, module: Module, made: ast.Call) -> bool:
     if owner is None or method_of(program, owner, "__len__") is None:
         return False
     method = method_of(program, owner, "__iter__")
-    return method is not None and not any(
-        goes_on(*each) for each in (method, *program.functions_below(*method))
+    if method is None:
+        return False
+    endless = {
+        function
+        for where, function in (method, *program.functions_below(*method))
+        if goes_on(where, function)
+    }
+    return not endless or is_ended_by_another(program, *method, endless)
+
+
+def is_ended_by_another(
+    program: Program, module: Module, method: Function, endless: set[Function]
+) -> bool:
+    """Whether what goes on for ever is drawn beside what ends: ``zip(once(these), ever(those))``.
+
+    It is a generator then, and no other code of the method's runs it to its end.
+    """
+    if not all(within(function.body, ast.Yield) for function in endless):
+        return False
+    zips = [call for call in within(method.body, ast.Call) if module.dotted(call.func) == "zip"]
+    return len(zips) == 1 and any(
+        not any(function in endless for _, function in program.functions_below(module, *code))
+        for code in (made_of(module, value) for value in zips[0].args)
     )
+
+
+def made_of(module: Module, value: ast.expr) -> list[ast.expr]:
+    """A value, and what the names in it are bound to."""
+    found = [value]
+    for each in found:
+        for name in everywhere(each, ast.Name):
+            found += (made for made in module.alternatives(name, name) if made not in found)
+    return found
 
 
 def goes_on(module: Module, function: Function) -> bool:

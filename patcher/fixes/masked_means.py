@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..analysis.batches.class_weights import bound_to
@@ -13,6 +14,8 @@ from ..source.module import Module
 from ..source.tree import Function, bound_names, mentions, within
 
 UNSURE = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.FunctionDef, ast.Lambda)
+GUARDS = ("max", "clamp", "clamp_min", "clamp_", "maximum")  # against a number of none
+SCORE = re.compile("acc|prec|recall|iou|metric|ratio", re.IGNORECASE)
 CASTS = ("float", "item", "to", "type_as", "long", "bool", "int", "type", "view", "unsqueeze")
 
 
@@ -36,13 +39,13 @@ def masked_count(module: Module, stmt: ast.Assign) -> ast.expr | None:
 def means_over_masks(module: Module) -> Iterator[tuple[ast.BinOp | ast.AugAssign, ast.expr]]:
     """``(losses * mask).sum() / mask.sum()``, each with the mask, whatever that is made of.
 
-    And ``loss /= mask.sum()`` of what a comparison makes.
+    And ``loss /= mask.sum()`` and ``loss / max(count, 1)`` of what a comparison makes.
     """
     for stmt in module.nodes(ast.AugAssign):
-        mask = summed(module, without_casts(stmt.value))
-        is_loss = isinstance(stmt.op, ast.Div) and is_of_loss(module, stmt)
-        if is_loss and mask is not None and is_mask(module, mask):
-            yield stmt, mask
+        if isinstance(stmt.op, ast.Div) and is_of_loss(module, stmt):
+            mask = counted(module, stmt.value)
+            if mask is not None:
+                yield stmt, mask
     for node in module.nodes(ast.BinOp):
         if not isinstance(node.op, ast.Div):
             continue
@@ -50,6 +53,44 @@ def means_over_masks(module: Module) -> Iterator[tuple[ast.BinOp | ast.AugAssign
         made = losses and (module.definition(losses, losses) or losses)
         if isinstance(mask, ast.Name) and isinstance(made, ast.BinOp) and mentions(made, mask.id):
             yield node, mask
+        elif losses is None and is_of_loss(module, node) and not is_score(module, node):
+            mask = counted(module, node.right)
+            if mask is not None:
+                yield node, mask
+
+
+def counted(module: Module, count: ast.expr, is_summed: bool = False) -> ast.expr | None:
+    """The mask whose number of true elements a value is: ``positives`` of ``max(1, n)``.
+
+    Where ``n = positives.sum(1).sum()``, or of ``n.clamp(min=1)`` and ``n + 1e-6``.
+    """
+    node = without_casts(count)
+    match node:
+        case ast.Name():
+            value = module.definition(node, node)
+            return None if value is None else counted(module, value, is_summed)
+        case ast.Attribute(value=owner, attr="data"):
+            return counted(module, owner, is_summed)
+        case ast.BinOp(left=owner, op=ast.Add(), right=ast.Constant()):
+            return counted(module, owner, is_summed)
+        case ast.Call(func=func, args=parts):
+            if isinstance(func, ast.Attribute) and not module.dotted(func).startswith("torch."):
+                parts = [func.value]
+            if module.last_name(func) in GUARDS:
+                masks = (counted(module, each, is_summed) for each in parts)
+                return next((mask for mask in masks if mask is not None), None)
+            is_whole = is_summed or summed(module, node) is not None
+            if module.last_name(func) == "sum" and parts and is_whole:
+                if is_mask(module, parts[0]):
+                    return without_casts(parts[0])
+                return counted(module, parts[0], is_summed=True)
+    return None
+
+
+def is_score(module: Module, node: ast.expr) -> bool:
+    """Whether a value is bound to what is called a score, which nothing goes back from."""
+    stmt = module.statement(node)
+    return any(map(SCORE.search, bound_names(stmt)))
 
 
 def means_over_selections(program: Program, module: Module) -> Iterator[tuple[ast.Call, ast.expr]]:

@@ -221,6 +221,14 @@ def moves(module: Module) -> Iterator[tuple[ast.expr, str]]:
                     yield part, f"int(os.environ.get('LOCAL_RANK', {text}))"
                 elif sounds_of_card(part) or is_number_of_card(call, part):
                     yield part, enclosed(module, part, "int(os.environ['LOCAL_RANK'])")
+                elif (made := card_named_otherwise(module, part)) is not None:
+                    yield made, enclosed(module, made, "int(os.environ['LOCAL_RANK'])")
+
+
+def card_named_otherwise(module: Module, node: ast.expr) -> ast.expr | None:
+    """``cfg.GPU_ID`` of ``device = cfg.GPU_ID``, for ``device``."""
+    made = module.definition(node, node)
+    return made if isinstance(made, ast.Attribute) and sounds_of_card(made) else None
 
 
 def is_number_of_card(call: ast.Call, node: ast.expr) -> bool:

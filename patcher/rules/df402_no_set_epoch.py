@@ -3,8 +3,9 @@
 What         A DistributedSampler serves several epochs, and nothing calls set_epoch.
 At run time  Epoch 2 repeats the order of epoch 1; nothing warns.
 Example      for epoch in range(epochs): for batch in train_dataloader: …
-Fix          Call set_epoch at the head of the epoch loop; where the steps begin a loader anew, by
-             iter(loader), the next number there, as each beginning deals the same order.
+Fix          Call set_epoch at the head of the epoch loop, or in the function of the steps if that
+             is told the epoch; where the steps begin a loader anew, by iter(loader), the next
+             number there, as each beginning deals the same order.
 Fix safety   Safe: only a distributed run has a DistributedSampler.
 Source       torch.utils.data.distributed.DistributedSampler
 """
@@ -48,13 +49,17 @@ CountingLoop = tuple[ast.For | ast.While, str]  # and the name it counts in
 def findings(program: Program) -> Iterator[Finding]:
     beside = [loader for each in program.train_loops for loader in each.beside]
     loops = [
-        each if loader is each.loader else replace(each, loader=loader)
+        (
+            each if loader is each.loader else replace(each, loader=loader),
+            (each.loader, *each.beside),
+        )
         for each in program.train_loops
         for loader in (each.loader, *each.beside)
     ]
-    for loop in loops:
+    for loop, all_loaders in loops:
         dealt = loop.loader and of_ranks(loop.loader)
-        if calls_set_epoch(program, loop.module, loop.scope) or deals_in_order(dealt):
+        others = {each.name for each in all_loaders if each and each is not loop.loader}
+        if is_told(program, loop, others) or deals_in_order(dealt):
             continue
         cycle = loop.loader.cycle if loop.loader is not None else None
         if cycle is not None and keeps_first_epoch(loop, cycle):
@@ -65,10 +70,20 @@ def findings(program: Program) -> Iterator[Finding]:
                 severity=Severity.NOTE,
             )
             continue
-        if begun := begun_anew(program, loop):
-            yield from (next_number(loop, call) for call in begun)
+        above, again = begun_anew(program, loop)
+        if again:
+            yield from (next_number(loop, call) for call in (*above, *again))
             continue
         loader, place = loop.loader, epoch_loop(program, loop)
+        if (
+            dealt
+            and dealt.distributed_samplers
+            and not place
+            and (number := number_passed(program, loop))
+        ):
+            use = loop.module.statement(above[0]) if above else loop.steps
+            yield told_before(loop, use, kind_of_sampler(dealt), number)
+            continue
         if loader is None or place is None:
             if loader is None and any(each.attributes("set_epoch") for each in program.modules):
                 continue  # of this loader, as far as can be told
@@ -119,6 +134,33 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
             (insert, *import_of(module, kind)),
         )
+
+
+def number_passed(program: Program, loop: TrainLoop) -> str:
+    """The parameter by which all calls that train pass the number of their epoch; or empty."""
+    module = loop.module
+    function = module.function(loop.steps)
+    if function is None or loop.loader is None or not loop.loader.name:
+        return ""
+    calls = calls_that_train(module, function, program.callers(function))
+    numbers = [next((n for _, n in counting_loops(where, call)), "") for where, call in calls]
+    for name in parameters(function) if calls and all(numbers) else ():
+        passed = [
+            (where, argument_for_parameter(module, function, call, name)) for where, call in calls
+        ]
+        texts = ["" if value is None else where.text(value) for where, value in passed]
+        if texts == numbers and (function, name) not in module.stores:
+            return name
+    return ""
+
+
+def told_before(loop: TrainLoop, use: ast.stmt, kind: str, number: str) -> Finding:
+    """The finding of steps whose function gets the number of the epoch, and may be called twice."""
+    name = "" if loop.loader is None else loop.loader.name
+    code = f"if isinstance({name}.sampler, {kind}):\n    {name}.sampler.set_epoch({number})"
+    because = f"{name} is shuffled by a {kind} that never learns the epoch"
+    edits = (Insert(use, code), *import_of(loop.module, kind))
+    return Finding(loop.module, loop.steps, because, edits)
 
 
 def serves_outer_loop(module: Module, epochs: ast.stmt, name: str) -> bool:
@@ -211,31 +253,56 @@ def import_of(module: Module, kind: str) -> tuple[Edit, ...]:
     return (Import("torch.utils.data.distributed", "DistributedSampler"),)
 
 
-def begun_anew(program: Program, loop: TrainLoop) -> list[ast.Call]:
-    """Calls ``iter(loader)`` that steps come to, or that a test in the epochs lets through.
+def begun_anew(program: Program, loop: TrainLoop) -> tuple[list[ast.Call], list[ast.Call]]:
+    """Calls ``iter(loader)`` above the steps, and those that steps or a test in the epochs come to.
 
-    None of a loader that the loop itself goes over, once in each epoch.
+    None of a loader that the loop itself goes over, once in each epoch. Where there are the second,
+    the first need a number as well: each epoch would begin with the last one's order.
     """
     module, loader = loop.module, loop.loader
     if loader is None or not loader.distributed_samplers:
-        return []
+        return [], []
     own = (
         trace_loader(program, module, loop.steps.iter) if isinstance(loop.steps, ast.For) else None
     )
     if own is not None and own.is_same(loader):
-        return []
+        return [], []
     around = loop.epochs or loop.steps
-    begun: list[ast.Call] = []
-    for call in within(around.body, ast.Call):
-        tests = [up for up in module.ancestors(call) if isinstance(up, ast.If)]
-        if not is_within(call, loop.steps.body) and not any(is_inside(t, around) for t in tests):
+    above: list[ast.Call] = []
+    again: list[ast.Call] = []
+    for call in within(loop.scope, ast.Call):
+        source = begun_by(module, call)
+        found = None if source is None else trace_loader(program, module, source)
+        if found is None or not found.is_same(loader):
             continue
-        match call:
-            case ast.Call(func=ast.Name(id="iter"), args=[ast.Name() | ast.Attribute() as source]):
-                found = trace_loader(program, module, source)
-                if found is not None and found.is_same(loader):
-                    begun.append(call)
-    return begun
+        tests = [up for up in module.ancestors(call) if isinstance(up, ast.If)]
+        is_tested = any(is_inside(test, around) for test in tests)
+        if is_within(call, loop.steps.body) or is_tested:
+            again.append(call)
+        elif is_repeated(module, call):
+            above.append(call)
+    return above, again
+
+
+def begun_by(module: Module, call: ast.Call) -> ast.expr | None:
+    """The loader of ``iter(loader)``, and of ``batches = enumerate(loader)``."""
+    match call:
+        case ast.Call(
+            func=ast.Name(id="iter" | "enumerate" as name),
+            args=[
+                ast.Name() | ast.Attribute() | ast.Subscript(slice=ast.Constant()) as source,
+            ],
+        ):
+            is_kept = isinstance(module.parents[call], ast.Assign | ast.Tuple)
+            return source if name == "iter" or is_kept else None
+    return None
+
+
+def is_repeated(module: Module, node: ast.AST) -> bool:
+    """Whether a loop of its function is around a place, or its function may be called again."""
+    return module.function(node) is not None or any(
+        isinstance(up, ast.For | ast.While) for up in module.ancestors(node)
+    )
 
 
 def next_number(loop: TrainLoop, call: ast.Call) -> Finding:
@@ -309,6 +376,17 @@ def calls_set_epoch(program: Program, module: Module, body: list[ast.stmt]) -> b
     """Whether a sampler is told the epoch in some statements, and not on rank 0 alone."""
     return any(
         is_within(node, body) and roles_reaching(program, module, node) & RANKS != {Role.MAIN}
+        for node in module.attributes("set_epoch")
+    )
+
+
+def is_told(program: Program, loop: TrainLoop, others: set[str]) -> bool:
+    """Whether the function of some steps tells a sampler the epoch, and none of other loaders."""
+    module = loop.module
+    return any(
+        is_within(node, loop.scope)
+        and roles_reaching(program, module, node) & RANKS != {Role.MAIN}
+        and module.text(node.value).removesuffix(".sampler") not in others
         for node in module.attributes("set_epoch")
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ...source.module import Module
-from ...source.tree import Function, within
+from ...source.tree import Function, parameters, precedes, within
 from .passed_arguments import argument_for_parameter, default_value
 
 CallPlace = tuple[Module, ast.Call]
@@ -61,7 +61,10 @@ def truth_of(module: Module, function: Function, calls: Calls, test: ast.expr) -
     match test:
         case ast.Attribute(value=ast.Name() as model, attr="training"):
             return _is_training(module, function, calls[0], model)
-        case ast.Name():
+        case ast.Name(id=name):
+            value = module.single_assignment(function, name)
+            if value is not None and name not in parameters(function) and precedes(value, test):
+                return truth_of(module, function, calls, value)
             return _truth_of_parameter(module, function, calls, test)
         case ast.Constant():
             return bool(test.value)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 
 from ...editing.helpers import helper_names
+from ...source.libraries import LIBRARIES
 from ...source.module import Module
 from ...source.tree import Function, below, is_inside, mentions, name_uses
 from .call_graph import Callee, CallGraph
@@ -91,10 +92,15 @@ def _is_of_helper(module: Module, node: ast.AST) -> bool:
 
 
 def _holds_functions(graph: CallGraph, module: Module, holder: ast.expr) -> bool:
-    """Whether what has a ``__dict__`` may be a module or a class: not ``self``, nor ``args``."""
+    """Whether what has a ``__dict__`` may be a module or a class: not ``self``, nor ``args``.
+
+    One of the program: what ``torchvision.models`` has is none of its functions.
+    """
+    found = graph.resolve(module, holder)
+    if found is None and module.dotted(holder).partition(".")[0] in LIBRARIES:
+        return False
     if not isinstance(holder, ast.Name) or holder.id in module.aliases:
         return True
-    found = graph.resolve(module, holder)
     return found is not None and isinstance(found[1], ast.ClassDef)
 
 

@@ -13,6 +13,7 @@ from ..training.program import Program
 
 HELPER = "save_on_main"  # of patched scripts
 SAVERS = ("save", HELPER, "dump")
+HOLDERS = ("Sequential", "ModuleList", "deepcopy")
 MOVES = ("cuda", "to", "train", "eval")  # methods that return their object
 MAX_DEPTH = 3
 OF_RANKS = ("DistributedDataParallel",)
@@ -31,7 +32,12 @@ def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name]]:
 
 
 def saved_values(module: Module, saved: ast.expr | None) -> Iterator[ast.expr]:
-    """An object that is saved, and what it holds if it is a dictionary, list or tuple."""
+    """An object that is saved, and what it holds if it is a dictionary, list or tuple.
+
+    Also what a container has that is made in the call: of one under a name more may be made.
+    """
+    if isinstance(saved, ast.Call) and module.last_name(saved.func) in HOLDERS:
+        yield from saved.args
     if isinstance(saved, ast.Name) and not isinstance(module.parents[saved], ast.Dict):
         made = module.definition(saved, saved)
         saved = made if isinstance(made, ast.Dict | ast.List | ast.Tuple | ast.Call) else saved

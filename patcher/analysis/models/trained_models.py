@@ -24,6 +24,7 @@ from ..training.evaluations import is_gradless as is_gradless_function
 from ..training.frameworks import OPTIMIZERS
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
+from .optimized_parameters import models_in, optimized, parameter_calls
 from .wrapped_parts import is_model
 from .wrapper_attributes import is_gradless
 from .wrapping import functions_leading_to, loops_that_step
@@ -108,11 +109,13 @@ def trained_beside_wrapped(program: Program) -> str:
             return ""
         wrapped |= {module.text(node) for node in (*stmt.targets, model)}
     trained = [
-        module.text(parameters_of.value)
+        module.text(owner)
         for where, optimizer in program.calls_to(*OPTIMIZERS)
         if where is module and module.function(optimizer) is place
         for value in argument_values(optimizer)
-        for parameters_of in parameter_calls(module, value)
+        for home, method in parameter_calls(program, module, value)
+        if home is module and module.function(method) is place
+        for owner in models_in(module, method.value)
     ]
     for loop in program.train_loops:
         if loop.module is module and module.function(loop.steps) is place:
@@ -188,11 +191,10 @@ def trained_models(program: Program) -> list[str]:
     """What the models are called whose parameters go to an optimizer."""
     return [
         model
-        for where, optimizer in program.calls_to(*OPTIMIZERS)
-        if program.is_live(where, optimizer)
-        for value in argument_values(optimizer)
-        for call in parameter_calls(where, value)
-        for model in names_given(program, where, call.value)
+        for where, value in optimized(program)
+        for place, method in parameter_calls(program, where, value)
+        for owner in models_in(place, method.value)
+        for model in names_given(program, place, owner)
     ]
 
 
@@ -312,23 +314,6 @@ def is_move_of(module: Module, stmt: ast.Assign) -> bool:
     """``model = DataParallel(net)``, ``model = model.to(device)``: no list of parameters."""
     name = module.last_name(stmt.value.func) if isinstance(stmt.value, ast.Call) else ""
     return name in RETURN_SELF or name[:1].isupper()
-
-
-def parameter_calls(
-    module: Module, value: ast.expr, seen: frozenset[ast.expr] = frozenset()
-) -> list[ast.Attribute]:
-    """``model.parameters`` where it is called for a value, also through local names."""
-    found = [
-        call.func
-        for call in everywhere(value, ast.Call)
-        if isinstance(call.func, ast.Attribute)
-        and call.func.attr in ("parameters", "named_parameters")
-    ]
-    for name in everywhere(value, ast.Name):
-        for source in module.alternatives(name, name):
-            if source not in seen:
-                found += parameter_calls(module, source, seen | {source})
-    return found
 
 
 def names_given(

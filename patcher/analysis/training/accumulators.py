@@ -7,7 +7,7 @@ function that the script itself joins them with. Anything else cannot be told to
 from __future__ import annotations
 
 import ast
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from ....record import record
 from ...source.module import Module
@@ -21,11 +21,10 @@ from ...source.tree import (
     names_within,
     within,
 )
+from ..language.call_graph import CallGraph
 from ..language.name_flow import roots
+from .loaders import Loader
 from .meters import Meter, meter_of
-
-if TYPE_CHECKING:
-    from .evaluations import Evaluation
 
 MESSAGES = ("print", "info", "debug", "warning", "set_description", "set_postfix", "update")
 MUTATORS = ("append", "extend", "update", "add", "add_batch", "insert", "setdefault", "put")
@@ -44,6 +43,23 @@ JOINS = {
     "torch.concat": 1,
     "torch.vstack": 9,
 }
+
+
+class LoopOfEvaluation(Protocol):
+    """What is asked of an evaluation."""
+
+    @property
+    def module(self) -> Module: ...
+    @property
+    def loop(self) -> ast.For: ...
+    @property
+    def loader(self) -> Loader: ...
+    @property
+    def graph(self) -> CallGraph: ...
+    @property
+    def before(self) -> list[ast.stmt]: ...
+    def leaves(self, name: str) -> bool: ...
+    def is_read_later(self, name: str) -> bool: ...
 
 
 @record
@@ -68,7 +84,7 @@ class Update:
     join: str = ""
 
 
-def accumulated(evaluation: Evaluation) -> dict[str, Accumulator] | None:
+def accumulated(evaluation: LoopOfEvaluation) -> dict[str, Accumulator] | None:
     """What the loop accumulates for later, by name in the order in which they begin.
 
     None when it accumulates anything else or exits early: ranks' parts cannot then be combined.
@@ -225,7 +241,7 @@ def is_called(module: Module, func: ast.expr) -> bool:
     return isinstance(call, ast.Call) and call.func is func
 
 
-def reads_last(evaluation: Evaluation, name: str, meter: Meter) -> bool:
+def reads_last(evaluation: LoopOfEvaluation, name: str, meter: Meter) -> bool:
     """Whether what a meter was told last is read behind the loop: ``losses.val``."""
     module, loop = evaluation.module, evaluation.loop
     return any(
@@ -236,7 +252,7 @@ def reads_last(evaluation: Evaluation, name: str, meter: Meter) -> bool:
     )
 
 
-def keeps_other_state(evaluation: Evaluation, initial: set[str], own: set[ast.expr]) -> bool:
+def keeps_other_state(evaluation: LoopOfEvaluation, initial: set[str], own: set[ast.expr]) -> bool:
     """Whether the body fills a meter, a table or a file rather than what it accumulates."""
     module, body = evaluation.module, evaluation.loop.body
     bound_above = bound_names(evaluation.before) - initial if evaluation.before else set()
@@ -265,7 +281,7 @@ def keeps_other_state(evaluation: Evaluation, initial: set[str], own: set[ast.ex
     return any(not isinstance(each.ctx, ast.Load) and each not in own for each in stores)
 
 
-def hands_on(evaluation: Evaluation, own: set[ast.expr]) -> bool:
+def hands_on(evaluation: LoopOfEvaluation, own: set[ast.expr]) -> bool:
     """Whether the body passes something that a call may fill, and that is read behind the loop.
 
     ``add_results(results, output)`` and ``np.add.at(counts, labels, 1)``.

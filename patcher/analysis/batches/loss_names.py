@@ -1,0 +1,43 @@
+"""Which names a training step makes its losses of."""
+
+from __future__ import annotations
+
+import ast
+
+from ..language.name_flow import flows, names_in, taking
+from ..training.train_loops import TrainLoop
+
+
+def names_of_losses(loop: TrainLoop, body: list[ast.stmt] | None = None) -> set[str]:
+    """The names that a step makes its losses of: ``targets`` of ``wanted = targets[numbers]``.
+
+    By what the step binds, or a block around it.
+    """
+    losses = {name for call in loop.backwards for name in names_in(call)}
+    return made_from(body or loop.steps.body, losses)
+
+
+def made_from(body: list[ast.stmt], names: set[str]) -> set[str]:
+    """The names, and those that a block makes them of; but for what it puts into a text."""
+    pairs = [
+        (taking(targets), names_in(value)) for targets, value in flows(body) if not is_text(value)
+    ]
+    known, before = set(names), -1
+    while len(known) != before:
+        before = len(known)
+        for takers, givers in pairs:
+            if takers & known:
+                known |= givers
+    return known
+
+
+def is_text(value: ast.expr) -> bool:
+    """Whether a value is a text that is put together: ``output = "loss {}".format(losses)``."""
+    match value:
+        case ast.JoinedStr() | ast.Constant(value=str()):
+            return True
+        case ast.Call(func=ast.Attribute(value=owner, attr="format")):
+            return is_text(owner)
+        case ast.BinOp(left=left, right=right):
+            return is_text(left) or is_text(right)
+    return False

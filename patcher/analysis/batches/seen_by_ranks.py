@@ -1,0 +1,132 @@
+"""What training steps keep of their batches, outside of the model, and go on with."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ...source.module import Module
+from ...source.tree import argument_values, bound_names, everywhere, within
+from ..language.name_flow import Tainted, flows, names_in, roots, taking
+from ..training.train_loops import TrainLoop
+from .carried_state import carried_names
+from .loss_names import made_from, names_of_losses
+
+FILLING = re.compile("update|enqueue|push|append|add|insert|put|store|write|fill", re.IGNORECASE)
+JOINING = re.compile("gather|all_reduce|broadcast", re.IGNORECASE)
+
+Kept = tuple[ast.stmt, str]
+
+
+def kept_of_batches(loop: TrainLoop) -> Iterator[Kept]:
+    """Statements of steps that put something of their batch where later steps take it from.
+
+    Each name once: of a tensor, a list or an object that is made before the steps, and that a loss
+    is made of, or the batches of the next epoch. Not what is only added up for a log.
+    """
+    module, body = loop.module, loop.steps.body
+    if any(JOINING.search(module.last_name(call.func)) for call in within(body, ast.Call)):
+        return
+    batch = names_of_batch(loop)
+    known = made_of(body, batch)
+    around = loop.epochs.body if loop.epochs is not None else body
+    needed = names_of_losses(loop, around)
+    if isinstance(loop.steps, ast.For):
+        needed = made_from(around, needed | names_in(loop.steps.iter))
+    found: set[str] = set()
+    for stmt, name in sorted(
+        [*filled(module, body, known), *bound_again(body, known)], key=lambda each: each[0].lineno
+    ):
+        if name in needed - batch - found:
+            found.add(name)
+            yield stmt, name
+
+
+def names_of_batch(loop: TrainLoop) -> set[str]:
+    """The names of a step's own batch, also of one that it draws by ``next()``."""
+    steps = loop.steps
+    names = bound_names(steps.target) if isinstance(steps, ast.For) else set[str]()
+    for stmt in within(steps.body, ast.Assign):
+        calls = everywhere(stmt.value, ast.Call)
+        if any(isinstance(call.func, ast.Name) and call.func.id == "next" for call in calls):
+            names |= taking(stmt.targets)
+    return names - {loop.step_name}
+
+
+def contents(value: ast.expr) -> set[str]:
+    """The names in a value, but for those of which it has the shape alone: all ranks' is one."""
+    match value:
+        case ast.Attribute(attr="shape" | "device" | "dtype"):
+            return set()
+        case ast.Call(func=ast.Attribute(attr="size" | "numel" | "dim") | ast.Name(id="len")):
+            return set()
+        case ast.Name() | ast.Attribute():
+            return names_in(value)
+    parts: list[ast.expr] = []
+    for each in ast.iter_child_nodes(value):
+        match each:
+            case ast.expr():
+                parts.append(each)
+            case ast.keyword(value=part) | ast.comprehension(iter=part):
+                parts.append(part)
+    return set().union(*map(contents, parts))
+
+
+def made_of(body: list[ast.stmt], names: set[str]) -> set[str]:
+    """The names, and those that a block binds to something of them."""
+    pairs = [(taking(targets), contents(value)) for targets, value in flows(body)]
+    known, before = set(names), -1
+    while len(known) != before:
+        before = len(known)
+        for takers, givers in pairs:
+            if givers & known:
+                known |= takers
+    return known
+
+
+def filled(module: Module, body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:
+    """``bank[index] = features`` and ``memory.update(features)``, each with its name."""
+    anew = made_anew(body)
+    for stmt, targets, value in assignments(body):
+        for target in targets:
+            if isinstance(target, ast.Subscript) and contents(value) & known:
+                yield from ((stmt, name) for name in roots(target) - anew)
+    for call in within(body, ast.Call):
+        func = call.func
+        if isinstance(func, ast.Attribute) and FILLING.search(func.attr):
+            given = set().union(*map(contents, argument_values(call)))
+            if given & known:
+                kept = names_in(func.value) - anew - module.aliases.keys()
+                yield from ((module.statement(call), name) for name in kept)
+
+
+def bound_again(body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:
+    """``threshold = 0.9 * threshold + 0.1 * mean``, and what a test of a batch changes."""
+    carried = {name for name, _ in carried_names(body, Tainted(frozenset(known)))}
+    for stmt, targets, value in assignments(body):
+        if contents(value) & known:
+            yield from ((stmt, name) for name in taking(targets) & carried)
+    anew = made_anew(body)
+    for test in within(body, ast.If):
+        if contents(test.test) & known:
+            for add in within(test.body, ast.AugAssign):
+                yield from ((add, name) for name in roots(add.target) - anew)
+
+
+def assignments(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, list[ast.expr], ast.expr]]:
+    """The statements of a block that assign or add, with their targets and values."""
+    for stmt in within(body, ast.Assign):
+        yield stmt, stmt.targets, stmt.value
+    for add in within(body, ast.AugAssign):
+        yield add, [add.target], add.value
+
+
+def made_anew(body: list[ast.stmt]) -> set[str]:
+    """The plain names that a block assigns to."""
+    return {
+        target.id
+        for stmt in within(body, ast.Assign)
+        for target in stmt.targets
+        if isinstance(target, ast.Name)
+    }

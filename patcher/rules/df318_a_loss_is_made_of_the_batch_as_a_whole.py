@@ -1,0 +1,40 @@
+"""A loss is made of the batch as a whole.
+
+What         A loss is no mean over examples: it takes the logarithm of a mean prediction, the
+             variance or covariance of features, or the distances of all pairs of examples.
+At run time  Each rank computes it of its own part of the batch, and the mean of the ranks' losses
+             is another number than the loss of them all: N ranks train otherwise than one process
+             does with the global batch. So does accumulation. Nothing crashes.
+Example      mean = logits.softmax(1).mean(0); loss = loss - (mean * mean.log()).sum()
+Fix          None: gather what it is computed of from all ranks, with gradients
+             (`ddpfix explain DF307` has the code), or leave the part of each rank as large as the
+             batch of one process was.
+Fix safety   Report only: whether the part of a rank is large enough is for you to say.
+Source       torch.nn.parallel.DistributedDataParallel (gradients are averaged)
+"""
+
+from collections.abc import Iterator
+
+from ..analysis.batches.whole_batch_losses import losses_of_whole_batches
+from ..analysis.settings.in_batch_negatives import masked_products, masks_of_batches, whole_scores
+from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
+from ..findings import Finding, Safety, Severity
+from ..source.tree import Function
+
+CODE, SEVERITY, SAFETY = "DF318", Severity.NOTE, Safety.REPORT
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    if not trains_on_several_devices(program):
+        return
+    for module in program.modules:
+        found = list(losses_of_whole_batches(module))
+        if not found:
+            continue
+        told: set[Function | None] = {function for function, _ in masks_of_batches(module)}  # DF307
+        told |= {module.function(product.node) for product, _ in masked_products(module)}
+        told |= {module.function(node) for node, _ in whole_scores(module)}
+        for function, (node, because) in found:
+            trains = function is None or runs_in_training_step(program, module, function)
+            if function not in told and trains and program.is_live(module, node):
+                yield Finding(module, node, because)

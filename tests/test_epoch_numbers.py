@@ -1,0 +1,131 @@
+"""DF402 where steps begin their loaders themselves, or their function is told the epoch."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+TAKES = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def train(model, optimizer, {parameters}):
+    {head}
+    for step in range(90):
+        try:
+            x = next(batches)
+        except StopIteration:
+            batches = {begin}
+            x = next(batches)
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+def main(data):
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    for epoch in range(9):
+        train(model, optimizer, {passed})
+
+main(torch.rand(64, 4))
+"""
+NEXT = "loader.sampler.set_epoch(loader.sampler.epoch + 1)"
+
+
+def takes(begin: str) -> str:
+    head = f"batches = {begin}"
+    return TAKES.format(head=head, begin=begin, parameters="loader", passed="loader")
+
+
+@pytest.mark.parametrize("begin", ["iter(loader)", "enumerate(loader)"])
+def test_what_begins_a_loader_above_the_steps_takes_the_next_number_too(begin: str) -> None:
+    after = fixed("DF402", takes(begin))
+    guard = f"if isinstance(loader.sampler, DistributedSampler):\n{{0}}    {NEXT}\n{{0}}batches ="
+    assert guard.format(" " * 4) in after
+    assert guard.format(" " * 12) in after
+    assert found("DF402", after) == []
+
+
+EPOCHS = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def train(number, model, optimizer, loader):
+    {head}
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+def main(data):
+    torch.distributed.init_process_group("gloo")
+    first = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    second = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    steps1 = torch.optim.SGD(first.parameters(), 0.1)
+    steps2 = torch.optim.SGD(second.parameters(), 0.1)
+    for epoch in range(9):
+        loader = DataLoader(data, sampler=DistributedSampler(data))
+        train(epoch, first, steps1, loader)
+        train({number}, second, steps2, loader)
+
+main(torch.rand(64, 4))
+"""
+
+
+def test_a_function_that_is_called_twice_in_an_epoch_has_its_number_as_a_parameter() -> None:
+    after = fixed("DF402", EPOCHS.format(head="pass", number="epoch"))
+    assert "    loader.sampler.set_epoch(number)\n    for x in loader:" in after
+    assert found("DF402", after) == []
+
+
+@pytest.mark.parametrize(
+    ("head", "number"), [("pass", "0"), ("number = 0", "epoch"), ("pass", "epoch // 2")]
+)
+def test_what_is_no_number_of_the_epoch_tells_no_sampler(head: str, number: str) -> None:
+    findings = found("DF402", EPOCHS.format(head=head, number=number))
+    assert [each.edits for each in findings] == [()]
+
+
+PHASES = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def run(model, loader, optimizer):
+    is_training = optimizer is not None
+    model.train() if is_training else model.eval()
+    for x in loader:
+        loss = model(x).sum()
+        if is_training:
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+
+def main(data):
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    train_loader = DataLoader(data, sampler=DistributedSampler(data))
+    held_out = DataLoader(data)
+    for epoch in range(9):
+        run(model, train_loader, optimizer)
+        run(model, held_out, None)
+
+main(torch.rand(64, 4))
+"""
+
+
+def test_a_function_for_both_phases_trains_where_it_gets_an_optimizer() -> None:
+    after = fixed("DF402", PHASES)
+    assert "        train_loader.sampler.set_epoch(epoch)\n        run(" in after.replace(
+        "    if", "if"
+    )
+
+
+def test_a_loader_in_a_dictionary_is_told_by_its_key() -> None:
+    text = takes("iter(loaders['train'])").replace("optimizer, loader", "optimizer, loaders")
+    text = text.replace("loader = DataLoader", "loaders = {}; loaders['train'] = DataLoader")
+    after = fixed("DF402", text)
+    told = "loaders['train'].sampler.set_epoch(loaders['train'].sampler.epoch + 1)"
+    assert after.count(told) == 2

@@ -1,0 +1,143 @@
+"""DF318: A loss is made of the batch as a whole."""
+
+from __future__ import annotations
+
+import pytest
+from cases import found
+
+SCRIPT = """
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning import losses, miners
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(Net())
+
+def {name}(x, y):
+    {first}
+    return {result}
+
+class Part(torch.nn.Module):
+    def forward(self, x):
+        {forward}
+        return x
+
+def train(loader):
+    for x, y in loader:
+        optimizer.zero_grad()
+        {step}
+        loss.backward()
+        optimizer.step()
+
+train(torch.utils.data.DataLoader(data, sampler=sampler))
+"""
+PARTS = {"name": "extra_loss", "first": "pass", "result": "x.mean()", "forward": "pass"}
+
+
+def script(**parts: str) -> str:
+    name = parts.get("name", PARTS["name"])
+    step = f"loss = {name}(model(x), y)"
+    return SCRIPT.format(**{**PARTS, "step": step, **parts})
+
+
+# A sentence, and a script that comes close and is right.
+NOOP: list[tuple[str, str]] = [
+    ("a mean over examples of logarithms",
+        script(result="-(x.softmax(1).log() * y).sum(1).mean(0)")),
+    ("a mean over classes in a logarithm", script(result="x.softmax(1).mean(1).log().mean()")),
+    ("the use of a codebook, which is printed", script(first="mean = x.mean(0)\n    perplexity ="
+        " torch.exp(-(mean * torch.log(mean + 1e-9)).sum())")),
+    ("prototypes", script(first="centres = x.view(5, 5, -1).mean(0)",
+        result="((y[:, None] - centres[None]) ** 2).sum(2).mean()")),
+    ("the features of one picture", script(result="(x.mm(x.t()) - y).pow(2).mean()")),
+    ("words of the model's own",
+        script(first="own = x + 1", result="(own @ y.words.t()).log_softmax(1).mean()")),
+    ("entropy of examples", script(result="entropy(x.softmax(1)).mean(0)")),
+    ("attention", script(forward="x = (x @ x.transpose(-2, -1)).softmax(-1) @ x")),
+    ("weights", script(forward="x = torch.mm(x, self.weight.t())")),
+    ("a spread in no loss", script(forward="x = (x - x.mean(0)) / x.std(0)")),
+    ("what is gathered before", script(first="x = gathered_rows(x)",
+        result="-(x.mean(0) * x.mean(0).log()).sum()")),
+    ("one process", script(result="x.mean(0).log().sum()").replace(
+        "torch.nn.parallel.DistributedDataParallel(Net())", "Net()").replace(
+        "torch.distributed.init_process_group", "print")),
+    ("what no step calls", script(result="x.mean(0).log().sum()", step="loss = model(x).mean()")),
+    ("a loss of the library's that looks at one example each",
+        script(first="each = losses.ArcFaceLoss(10, 4)", result="each(x, y)")),
+]  # fmt: skip
+
+TOLD: list[tuple[str, str, str]] = [
+    (
+        "the entropy of a mean prediction",
+        script(first="mean = x.softmax(1).mean(dim=0)", result="(mean * torch.log(mean)).sum()"),
+        "the logarithm of x.softmax(1).mean(dim=0) is of the whole batch",
+    ),
+    (
+        "in one expression",
+        script(result="(y / torch.mean(x, 0)).log().sum()"),
+        "the logarithm of torch.mean(x, 0) is of the whole batch",
+    ),
+    (
+        "a sum over examples for each class",
+        script(result="torch.log(1 + torch.exp(x).sum(dim=0)).mean()"),
+        "the logarithm of torch.exp(x).sum(dim=0) is of the whole batch",
+    ),
+    ("a variance", script(result="F.relu(1 - torch.sqrt(x.var(dim=0))).mean()"), "var is that of"),
+    ("a covariance", script(result="(x.T @ x / len(x)).pow(2).sum()"), "x.T @ x sums over"),
+    (
+        "relations of two models' features",
+        script(result="(torch.mm(x, x.t()) - torch.mm(y, torch.t(y))).pow(2).mean()"),
+        "x is compared with itself",
+    ),
+    (
+        "distances of all pairs",
+        script(name="pdist", result="(x.unsqueeze(0) - x.unsqueeze(1)).pow(2).sum(2)"),
+        "x is compared with itself",
+    ),
+    (
+        "a kernel",
+        script(
+            name="gaussian_kernel",
+            first="a = x.unsqueeze(0).expand(9, 9, 4)\n    b = x.unsqueeze(1).expand(9, 9, 4)",
+            result="torch.exp(-((a - b) ** 2).sum(2)).mean()",
+        ),
+        "x is compared with itself",
+    ),
+    (
+        "the entropy of a mean, by a function",
+        script(first="p = x.softmax(1)", result="entropy(torch.mean(p, 0), True)"),
+        "entropy is that of torch.mean(p, 0), a mean over the batch",
+    ),
+    (
+        "two views of each example",
+        script(
+            first="first = x[:, 0]\n    both = torch.cat(torch.unbind(x, dim=1))",
+            result="torch.matmul(first, both.T).log_softmax(1).mean()",
+        ),
+        "first is scored against the whole batch",
+    ),
+    ("distances that torch computes", script(result="torch.cdist(x, x).mean()"), "it has the dis"),
+    (
+        "a library's loss of pairs",
+        script(first="each = losses.TripletMarginLoss(margin=0.1)", result="each(x, y)"),
+        "TripletMarginLoss compares",
+    ),
+    (
+        "a library's choice of pairs",
+        script(first="each = miners.MultiSimilarityMiner()", result="each(x, y)"),
+        "MultiSimilarityMiner compares",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF318", text)] == []
+
+
+@pytest.mark.parametrize(
+    ("text", "because"), [pytest.param(text, because, id=name) for name, text, because in TOLD]
+)
+def test_found_and_only_told(text: str, because: str) -> None:
+    (finding,) = found("DF318", text)
+    assert finding.because.startswith(because)
+    assert not finding.edits

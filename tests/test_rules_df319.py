@@ -1,0 +1,159 @@
+"""DF319: Steps go on with what each rank has seen."""
+
+from __future__ import annotations
+
+import pytest
+from cases import found
+
+SCRIPT = """
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(Net())
+loader = DataLoader(data, sampler=DistributedSampler(data))
+{before}
+for epoch in range(9):
+    {head}
+    for step, (x, y, number) in enumerate(loader):
+        features, logits = model(x)
+        {loss}
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        {after}
+    {end}
+"""
+PARTS = {
+    "before": "pass",
+    "head": "pass",
+    "loss": "loss = F.cross_entropy(logits, y)",
+    "after": "pass",
+    "end": "pass",
+}
+
+
+def script(**parts: str) -> str:
+    return SCRIPT.format(**{**PARTS, **parts})
+
+
+EACH = 'losses = F.cross_entropy(logits, y, reduction="none"); loss = losses.mean()'
+BUFFER = """class Buffer:
+    def __init__(self):
+        self.rows = []
+    def push(self, rows):
+        self.rows += rows
+buffer = Buffer()"""
+
+# A sentence, and a script that comes close and is right.
+NOOP: list[tuple[str, str]] = [
+    ("a loss that is added up for a log", script(before="total = 0",
+        after="total += loss.item()", end="print(total / len(loader))")),
+    ("meters whose text has the name of an output", script(before="meter = Meter()",
+        loss="output = logits; loss = F.cross_entropy(output, y)",
+        after="meter.update(loss.item()); output = '{}'.format(meter)")),
+    ("a list for a log", script(head="seen = []", after="seen.append(loss.item())",
+        end="print(sum(seen))")),
+    ("each example's last loss, which is written down", script(before="last = torch.zeros(9)",
+        loss=EACH, after="last[number] = losses.detach()", end="torch.save(last, 'last.pt')")),
+    ("a weight that follows the step", script(before="weight = 0.0",
+        loss="weight = min(1.0, weight + 0.1); loss = weight * F.cross_entropy(logits, y)")),
+    ("examples that are counted", script(before="seen = 0",
+        loss="seen += x.shape[0]; loss = min(1, seen / 9) * F.cross_entropy(logits, y)")),
+    ("a loss over parts of the batch", script(
+        loss="loss = 0\n        for part in logits.split(4):\n            loss += part.mean()")),
+    ("a teacher that follows the model", script(
+        loss="loss = F.mse_loss(logits, teacher(x))", after="teacher.update(model)")),
+    ("what all ranks have seen", script(before="bank = torch.zeros(9, 4)",
+        loss="loss = F.cross_entropy(features @ bank.t(), y)",
+        after="bank[y] = all_gathered(features)")),
+    ("one process", script(before="bank = torch.zeros(9, 4)",
+        loss="loss = F.cross_entropy(features @ bank.t(), y)", after="bank[y] = features")
+        .replace("torch.distributed.init_process_group", "print")
+        .replace("torch.nn.parallel.DistributedDataParallel", "")),
+]  # fmt: skip
+
+TOLD: list[tuple[str, str, str]] = [
+    (
+        "prototypes",
+        "bank",
+        script(
+            before="bank = torch.zeros(9, 4)",
+            loss="loss = F.cross_entropy(features @ bank.t(), y)",
+            after="for c in y.unique():\n            bank[c] = features[y == c].mean(0).detach()",
+        ),
+    ),
+    (
+        "soft labels",
+        "soft",
+        script(
+            before="soft = torch.zeros(64, 9)",
+            loss="soft[number] = 0.9 * soft[number] + 0.1 * logits.softmax(1).detach()\n"
+            "        loss = (logits * soft[number]).mean()",
+        ),
+    ),
+    (
+        "a threshold",
+        "limit",
+        script(
+            before="limit = 0.5",
+            loss="limit = 0.9 * limit + 0.1 * logits.max().item()\n"
+            "        loss = (logits * (logits > limit)).mean()",
+        ),
+    ),
+    (
+        "a weight that a batch's loss changes",
+        "weight",
+        script(
+            before="weight = 1.0",
+            loss="loss = weight * F.cross_entropy(logits, y)",
+            after="if loss.item() < 2:\n            weight *= 0.9",
+        ),
+    ),
+    (
+        "an object that keeps features",
+        "buffer",
+        script(
+            before=BUFFER,
+            loss="loss = F.cross_entropy(features @ buffer.matrix().t(), y)",
+            after="buffer.push(features.detach())",
+        ),
+    ),
+    (
+        "the losses that choose the next epoch's examples",
+        "last",
+        script(
+            before="last = torch.zeros(64)",
+            head="loader = DataLoader(chosen(data, last), sampler=DistributedSampler(data))",
+            loss=EACH,
+            after="last[number] = losses.detach()",
+        ),
+    ),
+    (
+        "features of an epoch, of which the next one's centre is made",
+        "seen",
+        script(
+            before="centre = 0",
+            head="seen = []",
+            loss="loss = (features - centre).pow(2).mean()",
+            after="seen.append(features.detach())",
+            end="centre = torch.cat(seen).mean(0)",
+        ),
+    ),
+]
+
+
+@pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
+def test_left_alone(text: str) -> None:
+    assert [finding.because for finding in found("DF319", text)] == []
+
+
+@pytest.mark.parametrize(
+    ("name", "text"), [pytest.param(name, text, id=sentence) for sentence, name, text in TOLD]
+)
+def test_found_and_only_told(name: str, text: str) -> None:
+    (finding,) = found("DF319", text)
+    assert (
+        finding.because == f"each rank puts its own batches into {name}, which losses are made of"
+    )
+    assert not finding.edits
