@@ -60,6 +60,8 @@ NOOP: list[tuple[str, str]] = [
         training="train(epoch, net, loader, logger)")),
     ("a setting that holds the best one", script(body="args.best = max(losses)",
         training="train(args, net, loader)")),
+    ("a score that the training shows", script(result="dev_acc", end="return sum(losses)",
+        body="best = max(best, dev_acc)", training="train((epoch, best), net, loader)")),
     ("the results of all ranks", script(end="return gathered(losses)")),
     ("rank 0's already", script(**ASKED)),
     ("rank 0 alone looks at it", script(call="None", body="if torch.distributed.get_rank() == 0:\n"
