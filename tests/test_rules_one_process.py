@@ -205,6 +205,21 @@ UNSHARED = {
         script(forward=f"{TWICE}\n        with amp.scale_loss(a, optimizer) as b:\n            b"),
         "apex judges its gradients before they are averaged",
     ),
+    "sparse gradients": (
+        script(
+            setup="model = torch.nn.Embedding(9, 2, sparse=True)",
+            parameters="model.parameters()",
+        ).replace("optim.SGD", "optim.SparseAdam"),
+        "the gradients of the embedding of line 7 are sparse",
+    ),
+    "a search": (
+        script(
+            forward="def closure():\n            loss = model(batch).mean()\n"
+            "            loss.backward()\n            return loss",
+            step="optimizer.step(closure)",
+        ).replace("optim.SGD", "optim.LBFGS"),
+        "where a step goes back cannot be told; line 14 hands its step a closure",
+    ),
     "a closure": (
         script(forward=TWICE, step="optimizer.step(closure)"), "line 12 hands its step a closure"
     ),
@@ -413,6 +428,9 @@ def test_ranks_share_the_training_with(text: str) -> None:
     [
         ("p.data.add_(p.grad, alpha=-0.1)", 1),
         ("p.data -= 0.1 * p.grad", 1),
+        ("p.data = p.data - 0.1 * p.grad.data", 1),
+        ("p.data += 0.1 * p.grad.sign()", 0),
+        ("total += p.grad.norm()", 0),
         ("print(p.grad.norm())", 0),
     ],
 )
@@ -421,6 +439,13 @@ def test_steps_without_an_optimizer_are_said_to_be_of_one_process(body: str, tol
     text = text.replace(OPTIMIZER, "")
     reasons = [finding.because for finding in found("DF204", text)]
     assert ["steps without an optimizer" in each for each in reasons] == [True] * told
+
+
+def test_a_function_that_steps_without_an_optimizer_is_told_of() -> None:
+    step = "def sgd(params, lr):\n    for p in params:\n        p -= lr * p.grad"
+    text = script(step, step="sgd([model.weight, model.bias], 0.1)").replace(OPTIMIZER, "")
+    (told,) = found("DF204", text)
+    assert told.because.endswith("line 5 steps without an optimizer")
 
 
 def test_an_optimizer_that_steps_in_a_way_of_its_own_is_told_of() -> None:

@@ -55,6 +55,9 @@ def script(line: str, then: str = "pass") -> str:
     [
         'shutil.copyfile("last.pt", "best.pt")',
         'shutil.copy2("last.pt", "best.pt")',
+        'os.symlink("epoch_3.pt", "latest.pt")',
+        'Path("latest.pt").symlink_to("epoch_3.pt")',
+        'shutil.make_archive("out", "zip", "results")',
         'cv2.imwrite("worst.png", frame)',
         'imageio.imsave("worst.png", frame)',
         'Image.fromarray(frame).convert("L").save("worst.png")',

@@ -31,6 +31,7 @@ from ..source.tree import (
     Function,
     bound_names,
     everywhere,
+    is_false,
     is_inside,
     keyword,
     mentions,
@@ -98,6 +99,7 @@ def averaged_gradients(
     """
     refuse_other_work(program, loops)
     refuse_unseen_wrappers(program)
+    refuse_sparse_gradients(program)
     try:
         return forward_through_ddp(program, loops)
     except NotShareableError as error:
@@ -160,6 +162,17 @@ def refuse_unseen_wrappers(program: Program) -> None:
             )
 
 
+def refuse_sparse_gradients(program: Program) -> None:
+    """Raise where an embedding has sparse gradients, of which NCCL makes no mean."""
+    for module, call in program.calls_to("Embedding", "EmbeddingBag"):
+        sparse = keyword(call, "sparse")
+        if sparse is not None and not is_false(sparse.value) and program.is_live(module, call):
+            raise NotShareableError(
+                f"the gradients of the embedding of line {call.lineno} are sparse, which ranks do"
+                " not average on cards: make it without sparse=True"
+            )
+
+
 def refuse_trainings_elsewhere(program: Program, loops: list[TrainLoop]) -> None:
     """Raise where processes that the script starts may train; a Pool that reads data is none."""
     functions = [loop.module.function(loop.steps) for loop in loops]
@@ -179,7 +192,10 @@ def refuse_trainings_elsewhere(program: Program, loops: list[TrainLoop]) -> None
 
 def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:
     """Raise where a step takes gradients in a way that averaging once per backward misses."""
-    (module, first), *others = backward_calls(program, loop)
+    found = backward_calls(program, loop)
+    if not found:
+        raise NotShareableError("where a step goes back cannot be told")
+    (module, first), *others = found
     for where, other in others:
         if where is not module or not are_alternatives(module, module.statement(first), other):
             raise NotShareableError("a step takes several backward passes")
