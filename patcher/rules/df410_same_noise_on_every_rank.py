@@ -7,7 +7,8 @@ At run time  The n-th example of each rank gets the same noise. N ranks at batch
 Example      torch.manual_seed(1); noise = torch.randn_like(images)
 Fix          All ranks but rank 0 seed torch anew ahead of the training, by a number that they draw
              and their rank (draw_apart). Only reported where torch draws an order or decides by a
-             number that it draws, on which ranks have to agree, and in a script that had ranks.
+             number that it draws, or adds noise to gradients, on which ranks have to agree, and in
+             a script that had ranks.
 Fix safety   Safe: one process, and rank 0, draw what they drew.
 Source       facebookresearch/detr, main.py (seed = args.seed + utils.get_rank())
 """
@@ -35,12 +36,13 @@ from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_apart import knew_no_ranks
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside
+from ..source.tree import everywhere, is_inside, mentions
 
 CODE, SEVERITY, SAFETY = "DF410", Severity.NOTE, Safety.SAFE
 
 APART = "draw_apart"  # of helper_code.py
 AGREED = ("randperm", "multinomial", "random_split")  # orders and splits
+PARAMETERS = ("parameters", "named_parameters", "param_groups")
 NUMBERS = ("item", "tolist", "float", "int", "bool")
 SEEDING = ("set_seed", "seed_everything", "fix_seed")
 
@@ -111,7 +113,12 @@ def is_for_all(module: Module, call: ast.Call) -> bool:
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in IN_PLACE
     is_like = module.last_name(call.func).endswith("_like")
     sized = is_method or is_like or any(not isinstance(each, ast.Constant) for each in call.args)
-    return not sized or is_of_weights(module, call) or decides(module, call)
+    return (
+        not sized
+        or is_of_weights(module, call)
+        or is_of_gradients(module, call)
+        or decides(module, call)
+    )
 
 
 def is_of_weights(module: Module, call: ast.Call) -> bool:
@@ -121,6 +128,16 @@ def is_of_weights(module: Module, call: ast.Call) -> bool:
     """
     names = {name.id for name in everywhere(call, ast.Name)} - {"torch"}
     return names == {"self"} and is_of_network(module, call)
+
+
+def is_of_gradients(module: Module, call: ast.Call) -> bool:
+    """Whether a draw changes gradients or weights, which are to be the same on all ranks."""
+    return mentions(module.statement(call), "grad") or any(
+        mentions(up.iter, name)
+        for up in module.ancestors(call)
+        if isinstance(up, ast.For)
+        for name in PARAMETERS
+    )
 
 
 def decides(module: Module, call: ast.Call) -> bool:

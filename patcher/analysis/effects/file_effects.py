@@ -157,6 +157,7 @@ BY_NAME = {
     "remove": (REMOVERS, REMOVING_METHODS),
 }
 STAGING = "staging_folder"  # a helper of patched scripts
+ARCHIVES = {"h5py.File": "name", "zipfile.ZipFile": "file", "tarfile.open": "name"}
 OPENERS = ("open", "codecs.open", "io.open", "gzip.open", "bz2.open", "lzma.open")
 PATH_WORDS = ("file", "filename", "fname", "path")
 BUFFERS = ("BytesIO", "StringIO", "TemporaryFile", "SpooledTemporaryFile", "NamedTemporaryFile")
@@ -188,9 +189,9 @@ def file_uses(module: Module) -> Iterator[FileUse]:
             yield FileUse(_open_mode(call, 1), call, argument(call, 0, "file"))
         elif isinstance(call.func, ast.Attribute) and module.dotted(call.func) != "PIL.Image.open":
             yield FileUse(_open_mode(call, 0), call, call.func.value)  # Path(…).open("w")
-    for call in module.calls_to("File"):
-        if module.dotted(call.func) == "h5py.File":
-            yield FileUse(_open_mode(call, 1), call, argument(call, 0, "name"))
+    for call in module.calls_to(*(name.rpartition(".")[2] for name in ARCHIVES)):
+        if (word := ARCHIVES.get(module.dotted(call.func))) is not None:
+            yield FileUse(_open_mode(call, 1), call, argument(call, 0, word))
     for call in module.calls_to("save"):
         if saves_itself(module, call):
             yield FileUse("write", call, argument(call, 0, "fp"))
