@@ -205,6 +205,23 @@ UNSHARED = {
         script(forward=f"{TWICE}\n        with amp.scale_loss(a, optimizer) as b:\n            b"),
         "apex judges its gradients before they are averaged",
     ),
+    "steps of its own kind": (
+        script(
+            "class Twice(torch.optim.Optimizer):\n    def second_step(self):\n"
+            "        self.inner.step()",
+            forward=TWICE,
+            step="Twice(optimizer).second_step()",
+        ),
+        "an optimizer of the script's own steps in line 6, not in step()",
+    ),
+    "a state that goes on": (
+        script(
+            setup="state = None",
+            forward="out, state = model(batch, state)\n        loss = out.mean()\n"
+            "        loss.backward()",
+        ),
+        "its batches follow each other: line 10 goes on with the state of the one before",
+    ),
     "sparse gradients": (
         script(
             setup="model = torch.nn.Embedding(9, 2, sparse=True)",
@@ -411,6 +428,16 @@ SHARED = {
         setup='model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))'
     ),
     "no main guard": script(run="examples = 1\nmain()"),
+    "a state that goes on to batches in any order": script(
+        setup="state = None",
+        data="DataLoader(examples, shuffle=True)",
+        forward="out, state = model(batch, state)\n        loss = out.mean()\n"
+        "        loss.backward()",
+    ),
+    "a sum of losses": script(
+        setup="total = 0",
+        forward="loss = model(batch).mean()\n        loss.backward()\n        total += loss.item()",
+    ),
     "imports below the training": script(
         run="torch.manual_seed(1)\nmain()\nimport sys\nprint(sys.argv)"
     ),

@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..analysis.batches.batch_taint import NotDealtError
+from ..analysis.batches.carried_state import carried_names
 from ..analysis.batches.summed_losses import refuse_summed_losses
+from ..analysis.language.name_flow import names_in, spread
 from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.conversions import converted_model
 from ..analysis.models.past_wrapper import returned_weight
@@ -29,6 +31,7 @@ from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
     Function,
+    argument,
     bound_names,
     everywhere,
     is_false,
@@ -120,11 +123,36 @@ def refuse_other_work(program: Program, loops: list[TrainLoop]) -> None:
             except NotDealtError as error:
                 why = f"its batches come from no DataLoader, and {error}"
                 raise NotShareableError(why) from None
+        else:
+            refuse_followers(loop)
         try:
             refuse_summed_losses(program, loop, even_if_divided=False)
         except NotDealtError as error:
             raise NotShareableError(str(error)) from None
     refuse_trainings_elsewhere(program, loops)
+
+
+def refuse_followers(loop: TrainLoop) -> None:
+    """Raise where a loader gives the batches in order, and a step goes on from the one before."""
+    loader, body = loop.loader, loop.steps.body
+    if loader is None or not isinstance(loop.steps, ast.For) or loader.samplers:
+        return
+    shuffle = argument(loader.call, 2, "shuffle")
+    if (shuffle is not None and not is_false(shuffle)) or loader.batch_sampler is not None:
+        return
+    taint = spread(body, bound_names(loop.steps.target))
+    losses = {
+        name
+        for call in loop.backwards
+        if isinstance(call.func, ast.Attribute)
+        for name in names_in(call.func.value)
+    }
+    for name, line in carried_names(body, taint):
+        if name not in losses and spread(body, {name}).names & losses:
+            raise NotShareableError(
+                f"its batches follow each other: line {line} goes on with the {name} of the one"
+                " before"
+            )
 
 
 def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
