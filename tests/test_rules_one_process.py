@@ -209,10 +209,11 @@ UNSHARED = {
         script(
             "class Twice(torch.optim.Optimizer):\n    def second_step(self):\n"
             "        self.inner.step()",
+            setup="twice = Twice(model.parameters())",
             forward=TWICE,
-            step="Twice(optimizer).second_step()",
+            step="twice.second_step()",
         ),
-        "an optimizer of the script's own steps in line 6, not in step()",
+        "an optimizer of the script's own steps in line 5, not in step()",
     ),
     "a state that goes on": (
         script(
