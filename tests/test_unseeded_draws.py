@@ -143,3 +143,12 @@ def test_what_is_seeded_or_trained_is_no_data_that_ranks_make_up(made: str, seed
 def test_noise_of_steps_is_no_data() -> None:
     text = script("pass") + MADE_UP.format(made="read('lines')")
     assert found("DF404", text.replace("model(batch)", "model(batch + torch.randn(1))")) == []
+
+
+def test_noise_that_is_added_to_gradients_is_that_of_rank_0() -> None:
+    noise = "for p in model.parameters():\n        p.grad += torch.randn_like(p)"
+    text = script("pass") + MADE_UP.format(made="read('lines')")
+    after = fixed(
+        "DF404", text.replace("    optimizer.step()", f"    {noise}\n    optimizer.step()")
+    )
+    assert 'init_process_group("gloo")\n        draw_alike()\n' in after

@@ -21,6 +21,7 @@ from ..analysis.batches.random_draws import (
     ALIKE,
     IN_PLACE,
     OF_TORCH,
+    is_of_gradients,
     is_of_helper,
     is_of_network,
     repeated_blocks,
@@ -36,13 +37,12 @@ from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_apart import knew_no_ranks
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside, mentions
+from ..source.tree import everywhere, is_inside
 
 CODE, SEVERITY, SAFETY = "DF410", Severity.NOTE, Safety.SAFE
 
 APART = "draw_apart"  # of helper_code.py
 AGREED = ("randperm", "multinomial", "random_split")  # orders and splits
-PARAMETERS = ("parameters", "named_parameters", "param_groups")
 NUMBERS = ("item", "tolist", "float", "int", "bool")
 SEEDING = ("set_seed", "seed_everything", "fix_seed")
 
@@ -128,16 +128,6 @@ def is_of_weights(module: Module, call: ast.Call) -> bool:
     """
     names = {name.id for name in everywhere(call, ast.Name)} - {"torch"}
     return names == {"self"} and is_of_network(module, call)
-
-
-def is_of_gradients(module: Module, call: ast.Call) -> bool:
-    """Whether a draw changes gradients or weights, which are to be the same on all ranks."""
-    return mentions(module.statement(call), "grad") or any(
-        mentions(up.iter, name)
-        for up in module.ancestors(call)
-        if isinstance(up, ast.For)
-        for name in PARAMETERS
-    )
 
 
 def decides(module: Module, call: ast.Call) -> bool:

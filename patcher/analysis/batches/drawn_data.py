@@ -13,6 +13,7 @@ from .random_draws import (
     OWN_GENERATOR,
     is_apart,
     is_draw,
+    is_of_gradients,
     is_of_helper,
     is_of_network,
 )
@@ -31,7 +32,10 @@ WEIGHTS = ("Parameter", "requires_grad_")
 
 
 def draws_of_data(program: Program, of_batches: set[Function]) -> Iterator[tuple[Module, ast.Call]]:
-    """The draws outside training steps, evaluations and networks, from states of the process."""
+    """The draws outside training steps, evaluations and networks, from states of the process.
+
+    And those of noise that steps add to gradients or weights, which all ranks need, too.
+    """
     loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
     for module, call in program.calls_to(*OF_TORCH, *OF_NUMPY, *OF_SKLEARN):
         function = module.function(call)
@@ -44,7 +48,10 @@ def draws_of_data(program: Program, of_batches: set[Function]) -> Iterator[tuple
             and not is_of_network(module, call)
             and function not in of_batches
             and not (function is not None and is_apart(module, function))
-            and not any(is_inside(call, loop.epochs or loop.steps) for loop in loops)
+            and (
+                not any(is_inside(call, loop.epochs or loop.steps) for loop in loops)
+                or is_of_gradients(module, call)
+            )
             and not is_of_weights(module, call)
         ):
             yield module, call
