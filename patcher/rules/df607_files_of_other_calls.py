@@ -110,7 +110,7 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
         and Role.OTHER in roles_reaching(program, module, call)
         and (
             surely_on_every_rank(program, module, call, with_options=True)
-            or asked_for(program, module, each)
+            or bool(asked_for(program, module, each))
         )
     )
 

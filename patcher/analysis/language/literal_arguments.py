@@ -94,8 +94,9 @@ def _named_test(module: Module, function: Function, name: ast.Name) -> ast.expr 
     if len(stores) != 1 or name.id in parameters(function):
         return None
     value = module.definition(name, name)
-    is_whole = value is not None and module.statement(stores[0]) in function.body
-    return value if is_whole and not mentions(value, name.id) else None
+    if value is None or module.statement(stores[0]) not in function.body:
+        return None
+    return None if mentions(value, name.id) else value
 
 
 def _truth_of_parameter(

@@ -32,7 +32,8 @@ def endless_batches(graph: CallGraph, module: Module, call: ast.Call) -> Endless
     if not call.args or not isinstance(call.func, ast.Name | ast.Attribute):
         return None
     for where, function in graph.callees(module, call)[:1]:
-        if not (within(function.body, ast.Yield) or within(function.body, ast.YieldFrom)):
+        yields = [*within(function.body, ast.Yield)], [*within(function.body, ast.YieldFrom)]
+        if not any(yields):
             return None
         for name in parameters(function):
             passes = passes_over(where, function, name)
@@ -44,7 +45,7 @@ def endless_batches(graph: CallGraph, module: Module, call: ast.Call) -> Endless
 
 def passes_over(module: Module, function: Function, name: str) -> tuple[ast.stmt, ...]:
     """The statements in endless loops of a function that begin a pass over what a name has."""
-    endless = [
+    endless: list[ast.For | ast.While] = [
         *(each for each in within(function.body, ast.While) if is_true(each.test)),
         *(each for each in within(function.body, ast.For) if has_no_end(module, each.iter)),
     ]
