@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 def one_epoch({parameters}):
+    {before}
     for batch in loader:
         loss = model(batch).mean()
         if {test}:
@@ -66,6 +67,13 @@ BY_PHASE = {
         "validates": "one_epoch(valid, model)",
         "trains": "one_epoch(train, model, optimizer)",
     },
+    "a name for the test": {
+        "parameters": "loader, model, optimizer=None",
+        "test": "is_train",
+        "before": "is_train = optimizer is not None\n    model.train(is_train)",
+        "validates": "one_epoch(valid, model)",
+        "trains": "one_epoch(train, model, optimizer)",
+    },
     "a flag": {
         "parameters": "loader, model, optimizer, is_train=False",
         "test": "is_train",
@@ -95,7 +103,7 @@ BY_PHASE = {
 
 
 def script(**parts: str) -> str:
-    return EPOCH.format(**{"between": "", **parts})
+    return EPOCH.format(**{"between": "", "before": "pass", **parts})
 
 
 @pytest.mark.parametrize("parts", BY_PHASE.values(), ids=BY_PHASE)

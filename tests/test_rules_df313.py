@@ -36,6 +36,8 @@ def script(keep: str = FILLED, wrapper: str = "parallel.DistributedDataParallel"
         "self.queue[:, :4] = keys.T",
         "self.queue[:, :4].copy_(keys.T)",
         "self.queue.lerp_(keys.mean(), 0.1)",
+        "self.queue.mul_(0.9).add_(keys.sum(0), alpha=0.1)",
+        "self.queue.data.copy_(keys.T)",
         "one = keys.mean(0)\n        self.queue[:, 0] = one",
         f"if self.horovod:\n            keys = all_gather(keys)\n        {FILLED}",
     ],
@@ -61,6 +63,8 @@ def test_so_is_what_it_puts_into_a_tensor_that_a_model_keeps() -> None:
     [
         script("one = 1\n        self.queue[:, 0] = one"),
         script(f"keys = all_gather(keys)\n        {FILLED}"),
+        script("self.queue.mul_(0.9).add_(1)"),
+        script("keys.mul_(2).add_(self.queue[0])"),
         script("self.queue += 1"),  # the same on all ranks
         script("self.other = keys"),
         script(wrapper="Sequential"),

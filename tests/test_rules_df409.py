@@ -213,3 +213,21 @@ def test_a_set_of_a_module_outside_of_the_folder_is_read(tmp_path: Path) -> None
         + "ids = {word: i for i, word in enumerate(words_of(text))}\n"
     )
     assert len([*RULES["DF409"].findings(read_program(str(run)))]) == 1
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("x[hash(word) % 64] += 1", 1),
+        ("place = abs(hash(word)) % size", 1),
+        ("seen[hash(word)] = word", 0),
+        ("x[zlib.crc32(word.encode()) % 64] += 1", 0),
+        ("x[self.hash(word) % 64] += 1", 0),
+    ],
+)
+def test_numbers_made_of_hashes_are_told_of(line: str, told: int) -> None:
+    findings = found("DF409", f"{GROUP}for word in text.split():\n    {line}\n")
+    assert ["hash of a string" in each.because for each in findings] == [True] * told
+    assert not any(each.edits for each in findings)
+    assert found("DF409", f"def hash(word):\n    return 1\n{GROUP}{line}\n") == []
+    assert found("DF409", f"{line}\n") == []

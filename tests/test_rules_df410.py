@@ -76,6 +76,9 @@ start(1 + torch.distributed.get_rank())""")),
         "        with torch.no_grad():\n            show(torch.randn(len(data), 2))\n"
         "        optimizer.zero_grad()\n")),
     ("for the weights", script(draw="torch.randn(self.layer.weight.shape)[0]")),
+    ("for the gradients alone", script(draw="x * 0").replace("        optimizer.step()\n",
+        "        for p in model.parameters():\n            p.grad += torch.randn_like(p)\n"
+        "        optimizer.step()\n")),
     ("they draw apart already", script(before="draw_apart()\n")),
 ]  # fmt: skip
 
@@ -116,6 +119,21 @@ def test_only_told_of(name: str, parts: dict[str, str]) -> None:
         text = text.replace("import torch\n", "import torch\ninit_process_group('gloo')\n", 1)
     (finding,) = found("DF410", text)
     assert (finding.edits, finding.severity) == ((), Severity.NOTE)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "for p in model.parameters():\n            p.data.add_(torch.randn(p.shape), alpha=0.1)",
+        "scale = model.module.layer.weight\n        scale.grad.add_(torch.randn_like(scale))",
+    ],
+)
+def test_ranks_that_change_weights_by_noise_go_on_drawing_alike(change: str) -> None:
+    text = script().replace(
+        "        optimizer.step()\n", f"        {change}\n        optimizer.step()\n"
+    )
+    (finding,) = found("DF410", text)
+    assert finding.edits == ()
 
 
 def test_rank_0_draws_on_and_the_other_draws_apart(forge: Forge, tmp_path: Path) -> None:

@@ -51,6 +51,8 @@ NOOP = [
         script(f"{CALL}\nif loss < 1:\n    open('best', 'w').write(str(loss))")),
     ("the mean already", script("loss = mean_of_ranks(train(model, loader, optimizer))\n"
         "plan.step(loss)")),
+    ("a rate that the epoch sets",
+        script(f"{CALL}\nif epoch > 4:\n    optimizer.param_groups[0]['lr'] = 0.01")),
     ("a number of steps", script(f"{CALL}\nif loss > 99:\n    break", end="return len(loader)")),
     ("an optimizer that is handed back", script(
         "loss, optimizer = train(model, loader, optimizer)\n"
@@ -151,3 +153,54 @@ def test_a_search_goes_by_the_loss_of_each_rank(optimizer: str, closure: str, co
 def test_a_loop_trains_that_hands_its_step_what_goes_back() -> None:
     text = CLOSURE.format(optimizer="SAM", closure="closure")
     assert "DistributedSampler(data)" in fixed("DF401", text)
+
+
+LOWER = "optimizer.param_groups[0]['lr'] *= 0.5"
+IN_ONE = """
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+loader = DataLoader(data, sampler=DistributedSampler(data))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+best = float("inf")
+for epoch in range(9):
+    total = 0.0
+    for batch in loader:
+        loss = model(batch)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    if {test}:
+        best, kept = total, copy.deepcopy(model.state_dict())
+    else:
+        {change}
+"""
+
+
+@pytest.mark.parametrize("change", [LOWER, "model.load_state_dict(kept)"])
+def test_ranks_that_change_their_training_by_a_loss_decide_by_the_mean(change: str) -> None:
+    text = IN_ONE.format(test="total < best", change=change)
+    after = fixed("DF510", text)
+    assert "    total = mean_of_ranks(total)\n    if total < best:\n" in after
+    assert found("DF510", after) == []
+
+
+def test_so_do_those_that_get_the_loss_from_a_function() -> None:
+    after = fixed("DF510", script(f"{CALL}\nif loss > 1:\n    {LOWER}"))
+    assert "        loss = mean_of_ranks(loss)\n        if loss > 1:" in after
+    assert found("DF510", after) == []
+
+
+@pytest.mark.parametrize("test", ["worse(total)", "total < best or math.isnan(total)"])
+def test_what_is_asked_in_another_way_is_only_told(test: str) -> None:
+    (told,) = found("DF510", IN_ONE.format(test=test, change=LOWER))
+    assert told.because.endswith("decides by the loss of this rank's batches")
+    assert (told.edits == ()) is (test == "worse(total)")
+
+
+def test_a_file_of_the_best_weights_changes_no_training() -> None:
+    text = IN_ONE.format(test="total < best", change="torch.save(kept, 'best.pt')")
+    assert found("DF510", text) == []

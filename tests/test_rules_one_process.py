@@ -213,6 +213,39 @@ UNSHARED = {
         script(forward=f"{TWICE}\n        with amp.scale_loss(a, optimizer) as b:\n            b"),
         "apex judges its gradients before they are averaged",
     ),
+    "steps of its own kind": (
+        script(
+            "class Twice(torch.optim.Optimizer):\n    def second_step(self):\n"
+            "        self.inner.step()",
+            setup="twice = Twice(model.parameters())",
+            forward=TWICE,
+            step="twice.second_step()",
+        ),
+        "an optimizer of the script's own steps in line 5, not in step()",
+    ),
+    "a state that goes on": (
+        script(
+            setup="state = None",
+            forward="out, state = model(batch, state)\n        loss = out.mean()\n"
+            "        loss.backward()",
+        ),
+        "its batches follow each other: line 10 goes on with the state of the one before",
+    ),
+    "sparse gradients": (
+        script(
+            setup="model = torch.nn.Embedding(9, 2, sparse=True)",
+            parameters="model.parameters()",
+        ).replace("optim.SGD", "optim.SparseAdam"),
+        "the gradients of the embedding of line 7 are sparse",
+    ),
+    "a search": (
+        script(
+            forward="def closure():\n            loss = model(batch).mean()\n"
+            "            loss.backward()\n            return loss",
+            step="optimizer.step(closure)",
+        ).replace("optim.SGD", "optim.LBFGS"),
+        "where a step goes back cannot be told; line 14 hands its step a closure",
+    ),
     "a closure": (
         script(forward=TWICE, step="optimizer.step(closure)"), "line 12 hands its step a closure"
     ),
@@ -404,6 +437,16 @@ SHARED = {
         setup='model.to(torch.device("cuda" if torch.cuda.is_available() else "cpu"))'
     ),
     "no main guard": script(run="examples = 1\nmain()"),
+    "a state that goes on to batches in any order": script(
+        setup="state = None",
+        data="DataLoader(examples, shuffle=True)",
+        forward="out, state = model(batch, state)\n        loss = out.mean()\n"
+        "        loss.backward()",
+    ),
+    "a sum of losses": script(
+        setup="total = 0",
+        forward="loss = model(batch).mean()\n        loss.backward()\n        total += loss.item()",
+    ),
     "imports below the training": script(
         run="torch.manual_seed(1)\nmain()\nimport sys\nprint(sys.argv)"
     ),
@@ -421,6 +464,9 @@ def test_ranks_share_the_training_with(text: str) -> None:
     [
         ("p.data.add_(p.grad, alpha=-0.1)", 1),
         ("p.data -= 0.1 * p.grad", 1),
+        ("p.data = p.data - 0.1 * p.grad.data", 1),
+        ("p.data += 0.1 * p.grad.sign()", 0),
+        ("total += p.grad.norm()", 0),
         ("print(p.grad.norm())", 0),
     ],
 )
@@ -442,6 +488,13 @@ def test_a_function_may_give_back_the_optimizer_that_it_gets(gives: str, is_one:
     text = script(KEEPING.format(gives), forward=TWICE)
     text = text.replace(made, f"{made}    optimizer = with_rates(optimizer)\n")
     assert (AVERAGE in fixed("DF204", text)) is is_one
+
+
+def test_a_function_that_steps_without_an_optimizer_is_told_of() -> None:
+    step = "def sgd(params, lr):\n    for p in params:\n        p -= lr * p.grad"
+    text = script(step, step="sgd([model.weight, model.bias], 0.1)").replace(OPTIMIZER, "")
+    (told,) = found("DF204", text)
+    assert told.because.endswith("line 5 steps without an optimizer")
 
 
 def test_an_optimizer_that_steps_in_a_way_of_its_own_is_told_of() -> None:

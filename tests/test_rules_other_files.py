@@ -57,6 +57,9 @@ def script(line: str, then: str = "pass") -> str:
     [
         'shutil.copyfile("last.pt", "best.pt")',
         'shutil.copy2("last.pt", "best.pt")',
+        'os.symlink("epoch_3.pt", "latest.pt")',
+        'Path("latest.pt").symlink_to("epoch_3.pt")',
+        'shutil.make_archive("out", "zip", "results")',
         'cv2.imwrite("worst.png", frame)',
         'imageio.imsave("worst.png", frame)',
         'Image.fromarray(frame).convert("L").save("worst.png")',
@@ -192,6 +195,42 @@ def test_ranks_wait_for_what_they_read_behind_it() -> None:
         "torch.distributed.barrier()  # rank 0 may still be writing",
         'model.load(torch.load("best.pt"))',
     ]
+
+
+@pytest.mark.parametrize(
+    ("written", "read"),
+    [
+        ('numpy.save("x.npy", frame)', 'frame = numpy.load("x.npy")'),
+        (
+            'with zipfile.ZipFile("x.npy", "w") as z:\n                z.write("raw")',
+            'zipfile.ZipFile("x.npy")',
+        ),
+    ],
+)
+def test_ranks_wait_behind_the_test_for_a_file_that_is_not_there(written: str, read: str) -> None:
+    text = script(f'if not os.path.exists("x.npy"):\n            {written}', read)
+    new = fixed("DF607", text)
+    behind = new[new.index('if not os.path.exists("x.npy")') :]
+    guarded = f"            if is_main_process():\n                {written.splitlines()[0]}\n"
+    assert guarded in behind
+    barrier = (
+        "        if torch.distributed.is_initialized():\n            torch.distributed.barrier()"
+    )
+    assert behind.index(barrier) < behind.index(read)
+    assert found("DF607", new) == []
+
+
+@pytest.mark.parametrize(
+    "test",
+    [
+        "rank == 1 and not os.path.exists(name)",
+        "not os.path.exists(other)",
+        "not os.path.exists(name) and time.time() > 9",
+    ],
+)
+def test_nobody_waits_where_a_test_for_a_file_is_not_that_of_all(test: str) -> None:
+    text = script(f"if {test}:\n            numpy.save(name, frame)", "numpy.load(name)")
+    assert found("DF607", text) == []
 
 
 SCORED = """\

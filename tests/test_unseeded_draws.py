@@ -96,3 +96,59 @@ def test_elsewhere_it_is_only_told(text: str) -> None:
 def test_a_generator_of_its_own_is_no_draw_of_the_program() -> None:
     draw = "g = torch.Generator()\n    lines = torch.randperm(9, generator=g)"
     assert found("DF404", script(draw)) == []
+
+
+MADE_UP = """
+data = {made}
+model = torch.nn.Linear(1, 1)
+optimizer = torch.optim.SGD(model.parameters())
+for batch in torch.utils.data.DataLoader(data):
+    model(batch).sum().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        "torch.randn(100, 1)",
+        "np.random.normal(size=(100, 1)).tolist()",
+        "[[random.gauss(0, 1)] for _ in range(100)]",
+        "sklearn.datasets.make_blobs(100)[0]",
+    ],
+)
+def test_data_that_is_made_up_is_that_of_rank_0(made: str) -> None:
+    text = "import sklearn.datasets\n" + script("pass") + MADE_UP.format(made=made)
+    after = fixed("DF404", text)
+    assert 'init_process_group("gloo")\n        draw_alike()\n' in after
+    assert found("DF404", after) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "seed"),
+    [
+        ("torch.randn(100, 1)", "torch.manual_seed(1)"),
+        ("sklearn.datasets.make_blobs(100)[0]", "np.random.seed(1)"),
+        ("sklearn.datasets.make_blobs(100, random_state=1)[0]", "pass"),
+        ("torch.randn(100, 1, generator=g)", "pass"),
+        ("torch.nn.Parameter(torch.randn(100, 1))", "pass"),
+        ("torch.randn(1, requires_grad=True)", "pass"),
+    ],
+)
+def test_what_is_seeded_or_trained_is_no_data_that_ranks_make_up(made: str, seed: str) -> None:
+    text = "import sklearn.datasets\n" + script("pass", seed) + MADE_UP.format(made=made)
+    assert found("DF404", text) == []
+
+
+def test_noise_of_steps_is_no_data() -> None:
+    text = script("pass") + MADE_UP.format(made="read('lines')")
+    assert found("DF404", text.replace("model(batch)", "model(batch + torch.randn(1))")) == []
+
+
+def test_noise_that_is_added_to_gradients_is_that_of_rank_0() -> None:
+    noise = "for p in model.parameters():\n        p.grad += torch.randn_like(p)"
+    text = script("pass") + MADE_UP.format(made="read('lines')")
+    after = fixed(
+        "DF404", text.replace("    optimizer.step()", f"    {noise}\n    optimizer.step()")
+    )
+    assert 'init_process_group("gloo")\n        draw_alike()\n' in after

@@ -59,6 +59,11 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
         for where, call in calls:
             if where.last_name(call.func) in OPTIMIZERS and not is_of_inputs(call):
                 raise NotShareableError(f"line {call.lineno} makes an optimizer in each step")
+        for where, call in own:
+            if is_in_optimizer(where, call):
+                raise NotShareableError(
+                    f"an optimizer of the script's own steps in line {call.lineno}, not in step()"
+                )
         if not own:
             raise NotShareableError(f"where line {loop.steps.lineno} steps cannot be told")
         steps += [place for place in own if place not in steps]
@@ -88,6 +93,21 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
     needed: list[Edit] = [Define(AVERAGE), Import("torch")]
     modules = dict.fromkeys(module for module, _ in edits)
     return [*edits, *((module, edit) for module in modules for edit in needed)]
+
+
+def is_in_optimizer(module: Module, call: ast.Call) -> bool:
+    """Whether an optimizer of the script's own steps another one, not in its ``step()``.
+
+    As one that looks for sharp minima does in its ``second_step()``, behind a change of the
+    weights by the gradients of a first one.
+    """
+    owner, function = module.enclosing_class(call), module.function(call)
+    return (
+        owner is not None
+        and function is not None
+        and function.name != "step"
+        and any(module.last_name(base) == "Optimizer" for base in owner.bases)
+    )
 
 
 def alike(module: Module, stmt: ast.Assign, made: ast.Call) -> str:

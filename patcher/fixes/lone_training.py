@@ -13,7 +13,9 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..analysis.batches.batch_taint import NotDealtError
+from ..analysis.batches.carried_state import carried_names
 from ..analysis.batches.summed_losses import refuse_summed_losses
+from ..analysis.language.name_flow import names_in, spread
 from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.conversions import converted_model
 from ..analysis.models.past_wrapper import returned_weight
@@ -29,8 +31,10 @@ from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
     Function,
+    argument,
     bound_names,
     everywhere,
+    is_false,
     is_inside,
     keyword,
     mentions,
@@ -98,6 +102,7 @@ def averaged_gradients(
     """
     refuse_other_work(program, loops)
     refuse_unseen_wrappers(program)
+    refuse_sparse_gradients(program)
     try:
         return forward_through_ddp(program, loops)
     except NotShareableError as error:
@@ -118,11 +123,36 @@ def refuse_other_work(program: Program, loops: list[TrainLoop]) -> None:
             except NotDealtError as error:
                 why = f"no DataLoader of its batches could be found, and {error}"
                 raise NotShareableError(why) from None
+        else:
+            refuse_followers(loop)
         try:
             refuse_summed_losses(program, loop, even_if_divided=False)
         except NotDealtError as error:
             raise NotShareableError(str(error)) from None
     refuse_trainings_elsewhere(program, loops)
+
+
+def refuse_followers(loop: TrainLoop) -> None:
+    """Raise where a loader gives the batches in order, and a step goes on from the one before."""
+    loader, body = loop.loader, loop.steps.body
+    if loader is None or not isinstance(loop.steps, ast.For) or loader.samplers:
+        return
+    shuffle = argument(loader.call, 2, "shuffle")
+    if (shuffle is not None and not is_false(shuffle)) or loader.batch_sampler is not None:
+        return
+    taint = spread(body, bound_names(loop.steps.target))
+    losses = {
+        name
+        for call in loop.backwards
+        if isinstance(call.func, ast.Attribute)
+        for name in names_in(call.func.value)
+    }
+    for name, line in carried_names(body, taint):
+        if name not in losses and spread(body, {name}).names & losses:
+            raise NotShareableError(
+                f"its batches follow each other: line {line} goes on with the {name} of the one"
+                " before"
+            )
 
 
 def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
@@ -160,6 +190,17 @@ def refuse_unseen_wrappers(program: Program) -> None:
             )
 
 
+def refuse_sparse_gradients(program: Program) -> None:
+    """Raise where an embedding has sparse gradients, of which NCCL makes no mean."""
+    for module, call in program.calls_to("Embedding", "EmbeddingBag"):
+        sparse = keyword(call, "sparse")
+        if sparse is not None and not is_false(sparse.value) and program.is_live(module, call):
+            raise NotShareableError(
+                f"the gradients of the embedding of line {call.lineno} are sparse, which ranks do"
+                " not average on cards: make it without sparse=True"
+            )
+
+
 def refuse_trainings_elsewhere(program: Program, loops: list[TrainLoop]) -> None:
     """Raise where processes that the script starts may train; a Pool that reads data is none."""
     functions = [loop.module.function(loop.steps) for loop in loops]
@@ -179,7 +220,10 @@ def refuse_trainings_elsewhere(program: Program, loops: list[TrainLoop]) -> None
 
 def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:
     """Raise where a step takes gradients in a way that averaging once per backward misses."""
-    (module, first), *others = backward_calls(program, loop)
+    found = backward_calls(program, loop)
+    if not found:
+        raise NotShareableError("where a step goes back cannot be told")
+    (module, first), *others = found
     for where, other in others:
         if where is not module or not are_alternatives(module, module.statement(first), other):
             raise NotShareableError("a step takes several backward passes")

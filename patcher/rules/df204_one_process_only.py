@@ -20,6 +20,7 @@ Source       https://docs.pytorch.org/tutorials/intermediate/ddp_tutorial.html
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.name_flow import roots
 from ..analysis.models.wrapping import averages_otherwise, loops_that_step
 from ..analysis.training.frameworks import OPTIMIZERS, may_have_group
 from ..analysis.training.program import Program
@@ -31,7 +32,7 @@ from ..fixes.counted_cards import one_card_each
 from ..fixes.group_setup import group_setup, why_no_group
 from ..fixes.lone_training import edits_to_share
 from ..source.module import Module
-from ..source.tree import bound_names, within
+from ..source.tree import everywhere, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF204", Severity.NOTE, Safety.SAFE
 
@@ -90,25 +91,45 @@ def unseen_steps(program: Program) -> Iterator[Finding]:
 
 
 def stepped_by_hand(program: Program) -> Iterator[Finding]:
-    """A training loop that steps as ``for p in model.parameters(): p.data.add_(p.grad)`` does."""
+    """A training loop that steps as ``for p in model.parameters(): p.data.add_(p.grad)`` does.
+
+    Also in a function that a step calls, and one parameter after the other: ``w -= lr * w.grad``.
+    """
     for loop in program.train_loops:
-        module = loop.module
-        for each in within(loop.steps.body, ast.For):
-            of_model = isinstance(each.iter, ast.Call) and (
-                module.last_name(each.iter.func) in ("parameters", "named_parameters")
-            )
-            reads_gradient = any(
-                part.attr == "grad" and module.text(part.value) in bound_names(each.target)
-                for part in within(each.body, ast.Attribute)
-            )
-            changes = any(
-                isinstance(call.func, ast.Attribute) and call.func.attr in IN_PLACE
-                for call in within(each.body, ast.Call)
-            ) or within(each.body, ast.AugAssign)
-            if of_model and reads_gradient and changes and program.is_live(module, each):
-                because = f"{BECAUSE}, and line {each.lineno} steps without an optimizer"
-                yield Finding(module, loop.steps, because)
+        blocks = [
+            (loop.module, loop.steps.body),
+            *(
+                (where, function.body)
+                for stmt in loop.steps.body
+                for where, function in program.functions_below(loop.module, stmt)
+            ),
+        ]
+        for where, body in blocks:
+            kinds = (ast.AugAssign, ast.Assign, ast.Expr)
+            changes = [each for kind in kinds for each in within(body, kind) if goes_down(each)]
+            if changes and program.is_live(where, changes[0]):
+                because = f"{BECAUSE}, and line {changes[0].lineno} steps without an optimizer"
+                yield Finding(loop.module, loop.steps, because)
                 return
+
+
+def goes_down(stmt: ast.stmt) -> bool:
+    """Whether a statement changes a parameter by its own gradient; by its sign, it is an input."""
+    match stmt:
+        case ast.AugAssign(target=target, value=change):
+            pass
+        case ast.Assign(targets=[target], value=change):
+            pass
+        case ast.Expr(value=ast.Call(func=ast.Attribute(value=target, attr=attr)) as change):
+            if attr not in IN_PLACE:
+                return False
+        case _:
+            return False
+    return not mentions(change, "sign") and any(
+        roots(each.value) == roots(target)
+        for each in everywhere(change, ast.Attribute)
+        if each.attr == "grad"
+    )
 
 
 def stepped_otherwise(program: Program) -> Iterator[Finding]:

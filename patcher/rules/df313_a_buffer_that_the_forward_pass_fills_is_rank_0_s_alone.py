@@ -133,9 +133,15 @@ def filled_by_functions(
 
 
 def buffer_name(node: ast.expr) -> str:
-    """``queue`` of ``self.queue`` and ``self.queue[:, n]``."""
-    while isinstance(node, ast.Subscript):
-        node = node.value
+    """``queue`` of ``self.queue``, ``self.queue[:, n]`` and ``self.queue.data.mul_(0.9)``."""
+    while True:
+        match node:
+            case ast.Subscript(value=inner) | ast.Attribute(value=inner, attr="data"):
+                node = inner
+            case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr.endswith("_"):
+                node = inner
+            case _:
+                break
     is_own = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
     return node.attr if isinstance(node, ast.Attribute) and is_own else ""
 

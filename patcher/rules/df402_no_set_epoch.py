@@ -4,8 +4,9 @@ What         A DistributedSampler serves several epochs, and nothing calls set_e
 At run time  Epoch 2 repeats the order of epoch 1; nothing warns.
 Example      for epoch in range(epochs): for batch in train_dataloader: …
 Fix          Call set_epoch at the head of the epoch loop, or in the function of the steps if that
-             is told the epoch; where the steps begin a loader anew, by iter(loader), the next
-             number there, as each beginning deals the same order.
+             is told the epoch; where the steps begin a loader anew, by iter(loader), or a
+             generator does so without end, the next number there, as each beginning deals the same
+             order.
 Fix safety   Safe: only a distributed run has a DistributedSampler.
 Source       torch.utils.data.distributed.DistributedSampler
 """
@@ -17,6 +18,7 @@ from ...record import replace
 from ..analysis.language.literal_arguments import CallPlace, calls_that_train
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
+from ..analysis.training.endless_batches import EndlessBatches, endless_batches
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import Loader, makes_rank_sampler, trace_loader
 from ..analysis.training.program import Program
@@ -62,6 +64,10 @@ def findings(program: Program) -> Iterator[Finding]:
         if is_told(program, loop, others) or deals_in_order(dealt):
             continue
         cycle = loop.loader.cycle if loop.loader is not None else None
+        again = cycle and endless_batches(program, loop.module, cycle)
+        if again and dealt and dealt.distributed_samplers:
+            yield from next_numbers(program, again, dealt)
+            continue
         if cycle is not None and keeps_first_epoch(loop, cycle):
             yield Finding(
                 loop.module,
@@ -317,6 +323,31 @@ def next_number(loop: TrainLoop, call: ast.Call) -> Finding:
         f"a {kind} deals the same order each time that it begins anew",
         (Insert(module.statement(call), code), *import_of(module, kind)),
     )
+
+
+def next_numbers(program: Program, again: EndlessBatches, dealt: Loader) -> Iterator[Finding]:
+    """The findings of a generator that begins its loader anew, without end."""
+    where, name = again.module, again.loader
+    kind = kind_of_sampler(dealt) if where is dealt.module else "DistributedSampler"
+    sampler = f"{name}.sampler"
+    arguments = [
+        (module, argument_for_parameter(where, again.function, call, name))
+        for module, call in program.callers(again.function)
+    ]
+    goes_over_loaders = all(
+        passed is not None and trace_loader(program, module, passed) is not None
+        for module, passed in arguments
+    )
+    code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({sampler}.epoch + 1)"
+    for stmt in again.passes:
+        around = where.parents[stmt]
+        if not calls_set_epoch(program, where, getattr(around, "body", [])):
+            yield Finding(
+                where,
+                stmt,
+                f"a {kind} deals the same order each time that it begins anew",
+                (Insert(stmt, code), *import_of(where, kind)) if goes_over_loaders else (),
+            )
 
 
 def is_made_under_test(loader: Loader, epochs: ast.For | ast.While) -> bool:

@@ -1,7 +1,8 @@
 """Data is drawn at random on every rank.
 
 What         random.sample, random.shuffle and the like choose or order examples, outside the code
-             that a loader runs per example; worse, under a seed that differs from rank to rank.
+             that a loader runs per example; worse, under a seed that differs from rank to rank. Or
+             the script makes up its examples, by torch.randn, numpy.random.normal and the like.
 At run time  Right only while every rank draws the same: the ranks' shares, and predictions gathered
              from them, are parts of one list. With a seed of its own each rank has another list:
              examples are missing or double, and predictions belong to other examples.
@@ -18,6 +19,7 @@ Source       torch.utils.data.distributed.DistributedSampler (assumes equal data
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.drawn_data import draws_of_data
 from ..analysis.batches.global_seeds import is_drawn
 from ..analysis.language.call_graph import reachable_functions
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
@@ -59,13 +61,18 @@ def findings(program: Program) -> Iterator[Finding]:
         for call in random_draws(m)
         if roles_reaching(program, m, call) >= RANKS and not follows_rank_0(m, call)
     ]
-    if not draws:
+    of_batches = draws_of_batches(program)
+    made_up = [
+        (m, call)
+        for m, call in draws_of_data(program, of_batches)
+        if roles_reaching(program, m, call) >= RANKS and not follows_rank_0(m, call)
+    ]
+    if not draws and not made_up:
         return
     seeds = list(rank_dependent_seeds(program))
-    of_batches = draws_of_batches(program)
     unseeded = [
         draw
-        for draw in draws
+        for draw in dict.fromkeys((*draws, *made_up))
         if not seeds
         and not is_seeded(program, *draw)
         and draw[0].function(draw[1]) not in of_batches
@@ -132,6 +139,8 @@ def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
     """
     library = module.dotted(draw.func).rpartition(".")[0]
     own = {"random": "random.seed", "numpy.random": "numpy.random.seed"}
+    if library.startswith("sklearn"):
+        library = "numpy.random"
     seed = own.get(library, "torch.manual_seed")
     return any(
         program.is_live(where, call)

@@ -1,6 +1,7 @@
 """Each rank numbers the words of a set in an order of its own.
 
-What         The elements of a set get numbers by the set's order: a vocabulary, the labels' ids.
+What         The elements of a set get numbers by the set's order: a vocabulary, the labels' ids. Or
+             words get the numbers of their hashes: hash(word) % size.
 At run time  Python orders the strings of a set by a hash that is another one in each process. A
              word or a label has another id on each rank, and the gradients of different tasks are
              averaged: what is trained is of no use, and neither an error nor the loss shows it.
@@ -8,7 +9,9 @@ Example      label_ids = {label: i for i, label in enumerate(set(labels))}
 Fix          The set is sorted.
 Fix safety   Safe where the elements are certainly strings: one process numbers them by chance, too,
              so no run and no checkpoint can rely on the order. Other sets are only reported: whole
-             numbers have one order in all processes, and sorting them would change their ids.
+             numbers have one order in all processes, and sorting them would change their ids. So
+             are hashes, of which those of strings differ: zlib.crc32(word.encode()) does not, nor
+             does hash(word) where PYTHONHASHSEED is set for all ranks.
 Source       docs.python.org/3/reference/datamodel.html#object.__hash__ (hashes of str are salted)
 """
 
@@ -33,6 +36,7 @@ NUMBERING = ("index", "add_tokens", "add_special_tokens")  # a list's method, an
 def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group", "Accelerator"):
         return
+    yield from numbered_by_hash(program)
     if not any(each.calls_to("set") or each.nodes(ast.SetComp) for each in program.modules):
         return
     seen: set[ast.expr] = set()
@@ -55,6 +59,24 @@ def finding(program: Program, module: Module, iterable: ast.expr, place: Place) 
         return Finding(where, unsorted, because, (sort(where, unsorted),))
     because += ", if it holds strings: sort it then"
     return Finding(where, unsorted, because, severity=Severity.DEGRADED)
+
+
+def numbered_by_hash(program: Program) -> Iterator[Finding]:
+    """The findings of ``hash(word) % size``, which is another number in each process."""
+    for module, call in program.calls_to("hash"):
+        ups = list(module.ancestors(call))
+        is_cut = any(
+            isinstance(up, ast.BinOp) and isinstance(up.op, ast.Mod)
+            for up in ups[: ups.index(module.statement(call))]
+        )
+        if (
+            is_cut
+            and is_plain_call(call, "hash")
+            and not program.callees(module, call)
+            and roles_reaching(program, module, call) >= RANKS
+        ):
+            because = "the hash of a string is another number in each process, if it is of one"
+            yield Finding(module, call, because, severity=Severity.DEGRADED)
 
 
 def sort(module: Module, unsorted: ast.expr) -> Rewrite:

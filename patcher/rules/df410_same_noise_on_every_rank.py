@@ -7,7 +7,8 @@ At run time  The n-th example of each rank gets the same noise. N ranks at batch
 Example      torch.manual_seed(1); noise = torch.randn_like(images)
 Fix          All ranks but rank 0 seed torch anew ahead of the training, by a number that they draw
              and their rank (draw_apart). Only reported where torch draws an order or decides by a
-             number that it draws, on which ranks have to agree, and in a script that had ranks.
+             number that it draws, or adds noise to gradients, on which ranks have to agree, and in
+             a script that had ranks.
 Fix safety   Safe: one process, and rank 0, draw what they drew.
 Source       facebookresearch/detr, main.py (seed = args.seed + utils.get_rank())
 """
@@ -20,6 +21,7 @@ from ..analysis.batches.random_draws import (
     ALIKE,
     IN_PLACE,
     OF_TORCH,
+    is_of_gradients,
     is_of_helper,
     is_of_network,
     repeated_blocks,
@@ -111,7 +113,12 @@ def is_for_all(module: Module, call: ast.Call) -> bool:
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in IN_PLACE
     is_like = module.last_name(call.func).endswith("_like")
     sized = is_method or is_like or any(not isinstance(each, ast.Constant) for each in call.args)
-    return not sized or is_of_weights(module, call) or decides(module, call)
+    return (
+        not sized
+        or is_of_weights(module, call)
+        or is_of_gradients(module, call)
+        or decides(module, call)
+    )
 
 
 def is_of_weights(module: Module, call: ast.Call) -> bool:

@@ -1,8 +1,9 @@
 """Each rank decides by the loss of its own batches.
 
 What         A schedule steps by the loss of the training, as ReduceLROnPlateau does, or the epoch
-             loop is left by it; the loss is that of one rank's batches. So does LBFGS, by what
-             its closure returns. An exit in the function of the training loop itself is DF506's.
+             loop is left by it; or the script lowers its rate, or loads the best weights, by it.
+             The loss is that of one rank's batches. So does LBFGS, by what its closure returns. An
+             exit in the function of the training loop itself is DF506's.
 At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
              although the gradients are averaged: DistributedDataParallel compares no weights. A
              rank that leaves alone makes its peers wait until the time-out.
@@ -16,7 +17,13 @@ Source       torch.optim.lr_scheduler.ReduceLROnPlateau, torch.nn.parallel.Distr
 import ast
 from collections.abc import Iterator
 
-from ..analysis.ranks.rank_divergence import decisions_by, in_lock_step, own_steps_and_results
+from ..analysis.ranks.rank_divergence import (
+    changes_by_own_batches,
+    decisions_by,
+    in_lock_step,
+    is_number_test,
+    own_steps_and_results,
+)
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
@@ -56,7 +63,28 @@ def findings(program: Program) -> Iterator[Finding]:
             if is_schedule(loop.module, call):
                 yield stepped(program, loop, call)
         yield from handed_on(program, loop, results)
+        yield from changed(program, loop)
         yield from searched(loop)
+
+
+def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """The findings for a rate that is lowered, or weights that are taken back, by a test."""
+    module = loop.module
+    for stmt, test, names in changes_by_own_batches(program, loop):
+        edits: tuple[Edit, ...] = ()
+        if (
+            names
+            and all(name.isidentifier() for name in names)
+            and is_number_test(module, test.test, names)
+            and in_lock_step(loop, test)
+            and loop.steps not in module.ancestors(test)
+            and roles_reaching(program, module, test) >= RANKS
+            and isinstance(module.parents[test], ast.For | ast.While)
+        ):
+            lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(names))
+            edits = (Insert(test, lines), Define("mean_of_ranks"))
+        because = f"line {test.lineno} decides by the loss of this rank's batches"
+        yield Finding(module, stmt, because, edits, severity=severity_of(program))
 
 
 def searched(loop: TrainLoop) -> Iterator[Finding]:

@@ -49,10 +49,13 @@ from ..fixes.left_to_main import may_be_left_to_main
 from ..fixes.process_group import WAIT, only_on_main
 from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
+    LOOKS,
     in_lock_step,
+    is_option,
     is_read_later,
     needs_all_ranks,
     runs_in_save_pretrained,
+    tests_for_missing,
 )
 from ..source.branches import survives_file_errors
 from ..source.module import Module
@@ -107,7 +110,10 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
         (not forgives or is_of_listing(module, path) or is_filled_anew(module, call, path))
         and program.is_live(module, call)
         and Role.OTHER in roles_reaching(program, module, call)
-        and surely_on_every_rank(program, module, call, with_options=True)
+        and (
+            surely_on_every_rank(program, module, call, with_options=True)
+            or bool(asked_for(program, module, each))
+        )
     )
 
 
@@ -124,6 +130,34 @@ def is_filled_anew(module: Module, remover: ast.Call, path: ast.expr) -> bool:
         and precedes(remover, use.call)
         for use in file_uses(module)
     )
+
+
+def asked_for(program: Program, module: Module, each: Reached) -> list[tuple[Module, ast.If]]:
+    """The tests for a missing file around what writes it, behind which every rank uses it.
+
+    ``if not os.path.exists("x.npy"): numpy.save("x.npy", x)``, and ``numpy.load("x.npy")``.
+    """
+    if each.effect.kind is not Kind.WRITE:
+        return []
+    tests = tests_for_missing(program, module, module.statement(each.effect.node), each.path)
+    everyone = [
+        asks_for_files_alone(where, test.test)
+        and surely_on_every_rank(program, where, test, with_options=True)
+        for where, test in tests
+    ]
+    return tests if all(everyone) else []
+
+
+def asks_for_files_alone(module: Module, test: ast.expr) -> bool:
+    """Whether a test is of files, and of options: ``args.anew or not os.path.exists(path)``."""
+    match test:
+        case ast.BoolOp(values=parts):
+            return all(asks_for_files_alone(module, part) for part in parts)
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            return asks_for_files_alone(module, part)
+        case ast.Call(func=func):
+            return module.last_name(func) in LOOKS
+    return is_option(test)
 
 
 def judged(program: Program, module: Module, each: Reached) -> Finding:
@@ -153,6 +187,12 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
         if not in_lock_step(program, module, stmt):
             return Finding(module, call, f"{because}; ranks may pass it unequally often")
         edits = (*edits, Insert(stmt, WAIT, "after"), Import("torch"))
+    elif tests := asked_for(program, module, each):
+        because += f", and reads it behind line {tests[0][1].lineno}, which asks for it"
+        if not all(here is module and in_lock_step(program, here, test) for here, test in tests):
+            return Finding(module, call, f"{because}; ranks may pass it unequally often")
+        waits = tuple(Insert(test, WAIT, "after") for _, test in tests)
+        edits = (*edits, *waits, Import("torch"))
     if (
         each.effect.kind is Kind.REMOVE
         and not runs_command

@@ -432,12 +432,18 @@ def step_quantities(loop: TrainLoop) -> set[str]:
     for call in module.calls_to(*filter(makes_schedule, module.called_names)):
         is_of_loop = any(is_within(call, scope) for scope in method_bodies(loop))
         if is_of_loop and not steps_with_micro_batches(loop, module, call):
-            texts.update(
-                module.text(node)
-                for value in (*call.args, *call.keywords)
-                for node in below(value)
-                if isinstance(node, (ast.Attribute, ast.Name))
-            )
+            for value in (*call.args, *call.keywords):
+                texts |= texts_in(module, value)
+                for name in everywhere(value, ast.Name):
+                    for function in functions_named(module, name.id):
+                        texts |= texts_in(module, function)
+    for scope in method_bodies(loop):
+        for stmt in within(scope, ast.Assign):
+            if any(sets_rate(target) for target in stmt.targets):
+                texts |= texts_in(module, stmt.value)
+                for name in everywhere(stmt.value, ast.Name):
+                    for value in module.alternatives(name, name):
+                        texts |= texts_in(module, value)
     texts.update(
         module.text(word.value)
         for scope in method_bodies(loop)
@@ -446,6 +452,29 @@ def step_quantities(loop: TrainLoop) -> set[str]:
         if word.arg in HORIZONS and not steps_with_micro_batches(loop, module, call)
     )
     return texts
+
+
+def texts_in(module: Module, node: ast.AST) -> set[str]:
+    """The texts of the names and attributes in code."""
+    return {
+        module.text(part) for part in below(node) if isinstance(part, (ast.Attribute, ast.Name))
+    }
+
+
+def functions_named(module: Module, name: str) -> Iterator[Function]:
+    """The module's functions of a name, such as one that LambdaLR takes."""
+    for function in module.nodes(ast.FunctionDef):
+        if function.name == name:
+            yield function
+
+
+def sets_rate(target: ast.expr) -> bool:
+    """``group["lr"]``, of an optimizer's parameters."""
+    return (
+        isinstance(target, ast.Subscript)
+        and isinstance(target.slice, ast.Constant)
+        and target.slice.value == "lr"
+    )
 
 
 def restart_intervals(loop: TrainLoop) -> Iterator[str]:

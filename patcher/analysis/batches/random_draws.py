@@ -9,7 +9,7 @@ from ....record import record
 from ...editing.helpers import helper_names
 from ...source.branches import heads
 from ...source.module import Module
-from ...source.tree import FUNCTIONS, Function, everywhere, precedes, within
+from ...source.tree import FUNCTIONS, Function, everywhere, mentions, precedes, within
 from ..language.conditions import may_differ_by_rank
 from ..training.evaluations import GRADLESS
 from ..training.program import Program
@@ -28,6 +28,7 @@ OF_LIBRARIES = {"random_split", "train_test_split", "BucketIterator", "Iterator"
 # Methods by which generators, tables and iterators of unknown classes draw.
 METHODS = {"shuffle", "permutation", "sample", "choice", "choices", "integers", "randint"}
 IN_PLACE = {"uniform_", "normal_", "random_", "bernoulli_", "exponential_"}
+PARAMETERS = ("parameters", "named_parameters", "param_groups")
 OWN_GENERATOR = ("generator", "device", "random_state", "rng")
 SEEDS = ("seed", "manual_seed")
 ALIKE = "draw_alike"  # of helper_code.py
@@ -216,6 +217,16 @@ def refuse_draws_on_the_way(program: Program) -> None:
 def is_of_helper(module: Module, node: ast.AST) -> bool:
     function = module.function(node)
     return function is not None and function.name in helper_names()
+
+
+def is_of_gradients(module: Module, call: ast.Call) -> bool:
+    """Whether a draw changes gradients or weights, which are to be the same on all ranks."""
+    return mentions(module.statement(call), "grad") or any(
+        mentions(up.iter, name)
+        for up in module.ancestors(call)
+        if isinstance(up, ast.For)
+        for name in PARAMETERS
+    )
 
 
 def refuse_apart(module: Module, stmt: ast.stmt) -> None:

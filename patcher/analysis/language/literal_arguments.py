@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ...source.module import Module
-from ...source.tree import Function, parameters, precedes, within
+from ...source.tree import Function, mentions, parameters, within
 from .passed_arguments import argument_for_parameter, default_value
 
 CallPlace = tuple[Module, ast.Call]
@@ -61,10 +61,10 @@ def truth_of(module: Module, function: Function, calls: Calls, test: ast.expr) -
     match test:
         case ast.Attribute(value=ast.Name() as model, attr="training"):
             return _is_training(module, function, calls[0], model)
-        case ast.Name(id=name):
-            value = module.single_assignment(function, name)
-            if value is not None and name not in parameters(function) and precedes(value, test):
-                return truth_of(module, function, calls, value)
+        case ast.Name():
+            named = _named_test(module, function, test)
+            if named is not None:
+                return truth_of(module, function, calls, named)
             return _truth_of_parameter(module, function, calls, test)
         case ast.Constant():
             return bool(test.value)
@@ -86,6 +86,17 @@ def truth_of(module: Module, function: Function, calls: Calls, test: ast.expr) -
             value = literal(module, function, calls[0], test.left)
             return None if value is None else (value.value is None) is isinstance(op, ast.Is)
     return None
+
+
+def _named_test(module: Module, function: Function, name: ast.Name) -> ast.expr | None:
+    """The test that a local name stands for: ``is_train = optimizer is not None``, bound once."""
+    stores = module.stores.get((function, name.id), ())
+    if len(stores) != 1 or name.id in parameters(function):
+        return None
+    value = module.definition(name, name)
+    if value is None or module.statement(stores[0]) not in function.body:
+        return None
+    return None if mentions(value, name.id) else value
 
 
 def _truth_of_parameter(

@@ -142,15 +142,56 @@ def own_steps_and_results(
     return walk.steps, walk.results
 
 
+def changes_by_own_batches(
+    program: Program, loop: TrainLoop
+) -> Iterator[tuple[ast.stmt, ast.If, frozenset[str]]]:
+    """Statements that change a rate or load weights by what a rank has seen of its batches.
+
+    Each with the outermost such test around it, and the names in it that are of a rank's own, from
+    outside of it. In the function of a training loop.
+    """
+    module = loop.module
+    walk = _walk_of(program, module, loop, set(), set())
+    walk.block(loop.scope, set(), None)
+    seen: set[ast.If] = set()
+    for stmt, test in walk.gates.items():
+        if test not in seen and changes_training(module, stmt):
+            seen.add(test)
+            names = {
+                name
+                for name in walk.read(test.test) & set(walk.tainted_by)
+                if any(test not in (up, *module.ancestors(up)) for up in walk.tainted_by[name])
+            }
+            yield stmt, test, frozenset(names)
+
+
+def changes_training(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement sets ``group["lr"]``, or loads a state that was kept."""
+    if isinstance(stmt, ast.Assign | ast.AugAssign):
+        targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
+        return any(
+            isinstance(each, ast.Subscript)
+            and isinstance(each.slice, ast.Constant)
+            and each.slice.value == "lr"
+            for each in targets
+        )
+    called = stmt.value if isinstance(stmt, ast.Expr) else None
+    return isinstance(called, ast.Call) and module.last_name(called.func) == "load_state_dict"
+
+
 def decisions_by(
     program: Program, module: Module, loop: TrainLoop, call: ast.Call
-) -> list[ast.Call | Exit]:
-    """Calls of ``step`` and exits by what a call returns, in the function that calls."""
+) -> list[ast.Call | ast.stmt]:
+    """Calls of ``step``, exits and changes of the training by what a call returns.
+
+    All in the function that calls.
+    """
     made = {f"{module.last_name(call.func)}()"}
     walk = _walk_of(program, module, loop, set(), made)
     walk.kept.update(handed_back(program, module, call))
     walk.block(module.scope_statements(call), made, None)
-    return [*walk.steps, *walk.exits]
+    changes = [stmt for stmt in walk.gates if changes_training(module, stmt)]
+    return [*walk.steps, *walk.exits, *changes]
 
 
 def handed_back(program: Program, module: Module, call: ast.Call) -> set[str]:

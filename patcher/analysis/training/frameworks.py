@@ -28,6 +28,7 @@ AVERAGES_GRADIENTS = {
 OPTIMIZERS = frozenset(
     {
         *("SGD", "Adam", "AdamW", "RMSprop", "Adagrad", "Adadelta", "Adamax", "NAdam", "RAdam"),
+        *("SparseAdam", "LBFGS", "Rprop", "ASGD"),
         *(
             "LARS",
             "LAMB",

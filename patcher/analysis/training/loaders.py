@@ -32,6 +32,7 @@ from ..language.literal_arguments import CallPlace, calls_that_train, is_possibl
 from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
+from .endless_batches import endless_batches
 from .frameworks import RANK_SAMPLERS
 from .own_loaders import makes_loader, own_loaders
 
@@ -70,7 +71,7 @@ class Loader:
     samplers: tuple[ast.expr, ...]  # constructions of its sampler, one per branch
     batch_size: ast.expr | None
     drop_last: bool  # whether an incomplete last batch is dropped
-    cycle: ast.Call | None = None  # the itertools.cycle around it
+    cycle: ast.Call | None = None  # itertools.cycle around it, or a generator like it
     made_by: tuple[CallPlace, ...] = ()  # calls of functions that return it, the innermost first
     others: tuple[Loader, ...] = ()  # what other branches construct in its place
     only_for: str = ""  # ``x == 'train'``: the one of a dictionary's loaders, made by one call
@@ -357,6 +358,9 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
         return trace_loader(graph, module, source, depth + 1)
     if name in ELEMENT_CALLS and source is not None:
         return _trace_element(graph, module, source, None, depth + 1)
+    if endless_batches(graph, module, call) is not None:
+        loader = trace_loader(graph, module, call.args[0], depth + 1)
+        return loader and replace(loader, cycle=call)
     results = _possible_results(graph, module, call)
     found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
     return found or _trace_iterated(graph, module, call, depth)

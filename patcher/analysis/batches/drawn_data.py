@@ -1,0 +1,67 @@
+"""Where a script makes up its data at random, as homework does, of which all ranks need one."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...source.module import Module
+from ...source.tree import Function, is_inside
+from ..training.program import Program
+from .random_draws import (
+    OF_TORCH,
+    OWN_GENERATOR,
+    is_apart,
+    is_draw,
+    is_of_gradients,
+    is_of_helper,
+    is_of_network,
+)
+
+OF_NUMPY = {
+    *("rand", "randn", "randint", "random", "normal", "uniform", "choice", "permutation"),
+    *("standard_normal", "random_sample", "multivariate_normal", "binomial", "poisson"),
+    *("exponential", "gauss", "gamma", "beta"),
+}
+OF_SKLEARN = {
+    f"make_{name}"
+    for name in ("classification", "regression", "blobs", "moons", "circles", "friedman1")
+}
+LIBRARIES = ("random.", "numpy.random.", "torch.", "sklearn.")
+WEIGHTS = ("Parameter", "requires_grad_")
+
+
+def draws_of_data(program: Program, of_batches: set[Function]) -> Iterator[tuple[Module, ast.Call]]:
+    """The draws outside training steps, evaluations and networks, from states of the process.
+
+    And those of noise that steps add to gradients or weights, which all ranks need, too.
+    """
+    loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
+    for module, call in program.calls_to(*OF_TORCH, *OF_NUMPY, *OF_SKLEARN):
+        function = module.function(call)
+        if (
+            module.dotted(call.func).startswith(LIBRARIES)
+            and is_draw(program, module, call)
+            and not any(word.arg in OWN_GENERATOR for word in call.keywords)
+            and program.is_live(module, call)
+            and not is_of_helper(module, call)
+            and not is_of_network(module, call)
+            and function not in of_batches
+            and not (function is not None and is_apart(module, function))
+            and (
+                not any(is_inside(call, loop.epochs or loop.steps) for loop in loops)
+                or is_of_gradients(module, call)
+            )
+            and not is_of_weights(module, call)
+        ):
+            yield module, call
+
+
+def is_of_weights(module: Module, call: ast.Call) -> bool:
+    """Whether what is drawn is trained: the ranks' weights become rank 0's."""
+    stmt = module.statement(call)
+    return any(
+        isinstance(up, ast.Call) and module.last_name(up.func) in WEIGHTS
+        for up in module.ancestors(call)
+        if is_inside(up, stmt)
+    ) or any(word.arg == "requires_grad" for word in call.keywords)

@@ -1,0 +1,90 @@
+"""Generators that go over a loader without end, in the style of scripts that count steps."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """
+import itertools
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def {name}(loader):
+    {before}
+    while True:
+        {each_pass}
+
+torch.distributed.init_process_group("gloo")
+train = DataLoader(data, batch_size=8, shuffle=True)
+batches = {name}({source})
+for step in range(100):
+    loss = model(next(batches)).mean()
+    loss.backward()
+    optimizer.step()
+"""
+SAMPLER = "if isinstance(loader.sampler, DistributedSampler):"
+NUMBER = "loader.sampler.set_epoch(loader.sampler.epoch + 1)"
+PASSES = {
+    "batch by batch": (
+        "for batch in loader:\n            yield batch",
+        f"{SAMPLER}\n            {NUMBER}\n        for batch in loader:\n            yield batch",
+    ),
+    "with their numbers": (
+        "for _, batch in enumerate(loader):\n            yield batch",
+        f"{SAMPLER}\n            {NUMBER}\n        for _, batch in enumerate(loader):\n"
+        "            yield batch",
+    ),
+    "all of a pass": (
+        "yield from loader",
+        f"{SAMPLER}\n            {NUMBER}\n        yield from loader",
+    ),
+    "by an iterator that ends": (
+        "try:\n            yield next(batches)\n        except StopIteration:\n"
+        "            batches = iter(loader)",
+        "try:\n            yield next(batches)\n        except StopIteration:\n"
+        f"            {SAMPLER}\n                {NUMBER}\n            batches = iter(loader)",
+    ),
+}
+
+
+def script(each_pass: str, name: str = "infinite", source: str = "train") -> str:
+    return SCRIPT.format(
+        name=name, each_pass=each_pass, source=source, before="batches = iter(loader)"
+    )
+
+
+@pytest.mark.parametrize("name", ["infinite", "cycle"])
+@pytest.mark.parametrize(("each_pass", "told"), PASSES.values(), ids=PASSES)
+def test_each_pass_of_a_generator_has_an_order_of_its_own(
+    each_pass: str, told: str, name: str
+) -> None:
+    dealt = fixed("DF401", script(each_pass, name))
+    assert "train = DataLoader(data, batch_size=8, shuffle=not torch.distributed" in dealt
+    numbered = fixed("DF402", dealt)
+    assert told in numbered
+    assert found("DF402", numbered) == []
+
+
+def test_batches_that_itertools_keeps_come_again_in_their_order() -> None:
+    text = script("pass").replace("infinite(train)", "itertools.cycle(train)")
+    (told,) = found("DF402", fixed("DF401", text))
+    assert told.because.startswith("cycle() keeps the first epoch's batches")
+
+
+def test_what_may_be_no_loader_is_not_asked_for_its_sampler() -> None:
+    text = script("yield from loader") + "\nothers = infinite(names)\n"
+    (told,) = found("DF402", fixed("DF401", text))
+    assert told.edits == ()
+
+
+@pytest.mark.parametrize(
+    "each_pass",
+    [
+        "for batch in other:\n            yield batch",
+        "loader = sets.pop()\n        yield from loader",
+    ],
+)
+def test_a_generator_over_something_else_is_no_loader(each_pass: str) -> None:
+    assert "shuffle=True" in fixed("DF401", script(each_pass))

@@ -1,0 +1,79 @@
+"""DF702: horizons of learning rates that a script computes itself, in a function or in its loop."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """
+import math
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+torch.distributed.init_process_group("gloo")
+BATCH = 8
+loader = DataLoader(data, batch_size=BATCH, sampler=DistributedSampler(data))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+{horizon}
+{schedule}
+step = 0
+for epoch in range(3):
+    for batch in loader:
+        {rate}
+        model(batch).mean().backward()
+        optimizer.step()
+        step += 1
+"""
+BY_FUNCTION = """
+def decay(step):
+    return 1 - step / total
+
+schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, decay)
+"""
+BY_LAMBDA = "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / total)"
+IN_LOOP = "for group in optimizer.param_groups:\n            group['lr'] = 0.1 * (1 - step / total)"
+THROUGH_A_NAME = "rate = 1 - step / total\n        optimizer.param_groups[0]['lr'] = rate"
+
+
+def script(
+    schedule: str = "", rate: str = "pass", horizon: str = "total = len(data) // BATCH * 3"
+) -> str:
+    return SCRIPT.format(schedule=schedule, rate=rate, horizon=horizon)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        script(BY_FUNCTION),
+        script(BY_LAMBDA),
+        script(rate=IN_LOOP),
+        script(rate=THROUGH_A_NAME),
+    ],
+    ids=["a function", "a lambda", "in the loop", "through a name"],
+)
+def test_a_horizon_of_all_examples_is_divided_by_the_ranks(text: str) -> None:
+    after = fixed("DF702", text)
+    assert "total = len(data) // (BATCH * world_size) * 3" in after
+    assert found("DF702", after) == []
+
+
+def test_so_is_one_that_is_rounded_up() -> None:
+    horizon = "total = 3 * math.ceil(len(data) / BATCH)"
+    assert "len(data) / (BATCH * world_size)" in fixed(
+        "DF702", script(rate=IN_LOOP, horizon=horizon)
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        script(),
+        script(rate="print(step / total)"),
+        script(rate="group['momentum'] = total"),
+        script(BY_FUNCTION, horizon="total = len(loader) * 3"),
+    ],
+    ids=["nobody asks", "it is printed", "another option", "a rank's own length"],
+)
+def test_other_numbers_stay(text: str) -> None:
+    assert found("DF702", text) == []
