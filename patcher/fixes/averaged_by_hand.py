@@ -3,7 +3,8 @@
 They are right whatever a step does to get its gradients: several models, several forward or
 backward passes, gradients of gradients. An average of averages is the same average, so that a step
 of two optimizers, or of several micro-batches, may ask for it more than once. What is not linear in
-the gradients, such as clipping, must come behind.
+the gradients, such as clipping, must come behind; so must an attack on weights, which reads them
+ahead of another backward pass.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ from ..editing.edits import Define, Edit, Import, Insert
 from ..source.module import Module
 from ..source.tree import Function, everywhere, mentions
 from .chosen_cards import NotShareableError
+from .read_gradients import read_between_passes
 
 ALIKE = "same_weights"  # of helper_code.py
 CHANGES_GRADIENTS = (*CLIPPING, "unscale_")
@@ -72,6 +74,9 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
     for module, call in steps:
         code = f"{AVERAGE}({module.text(stepped(module, call))})"
         edits[module, Insert(behind_backward(program, module, call), code)] = None
+    for module, stmt in read_between_passes(program, loops):
+        for optimizer in optimizers_beside(steps, module, stmt):
+            edits[module, Insert(stmt, f"{AVERAGE}({optimizer})")] = None
     for module, made in program.calls_to(*OPTIMIZERS):
         stmt = module.statement(made)
         if is_of_inputs(made) and module.function(made) is not None:
@@ -86,6 +91,22 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
     needed: list[Edit] = [Define(AVERAGE), Import("torch")]
     modules = dict.fromkeys(module for module, _ in edits)
     return [*edits, *((module, edit) for module in modules for edit in needed)]
+
+
+def optimizers_beside(steps: list[Place], module: Module, stmt: ast.stmt) -> list[str]:
+    """The optimizers that step in the function of a statement, which reads their gradients."""
+    function = module.function(stmt)
+    own = [
+        module.text(stepped(where, call))
+        for where, call in steps
+        if where is module and module.function(call) is function
+    ]
+    if not own:
+        raise NotShareableError(
+            f"line {stmt.lineno} reads gradients between two backward passes, before they are"
+            " averaged"
+        )
+    return [*dict.fromkeys(own)]
 
 
 def alike(module: Module, stmt: ast.Assign, made: ast.Call) -> str:
