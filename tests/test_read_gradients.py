@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.analysis.training.load import read_program
+from ddpfix.patcher.fixes.read_gradients import read_between_passes
 
 SCRIPT = """\
 import torch
@@ -23,15 +27,15 @@ def train(model, attack, args):
         model(batch).mean().backward()
         {step}
         optimizer.step()
-train(torch.nn.Linear(2, 2), Attack(), args)
+train(torch.nn.Linear(2, 2), {attack}, args)
 """
 READ = "each.grad"
 AGAIN = "model(batch).mean().backward()"
 AVERAGE = "average_gradients(optimizer)"
 
 
-def script(step: str, read: str = READ) -> str:
-    return SCRIPT.format(step=step, read=read)
+def script(step: str, read: str = READ, attack: str = "Attack()") -> str:
+    return SCRIPT.format(step=step, read=read, attack=attack)
 
 
 def averaged(text: str) -> list[str]:
@@ -69,3 +73,21 @@ def test_an_attack_that_goes_back_itself_is_refused() -> None:
     (finding,) = found("DF204", script(f"adversarial(model, batch)\n        {AGAIN}"))
     assert finding.edits == ()
     assert "line 10 reads gradients between two backward passes" in finding.because
+
+
+def test_an_attack_that_may_be_none_may_read_them() -> None:
+    step = f"if attack is not None:\n            attack.move(model)\n        {AGAIN}"
+    made = "{'fgm': Attack()}.get(args.attack)"
+    assert averaged(script(step, attack=made)) == ["attack.move(model)", "optimizer.step()"]
+
+
+def test_an_attack_of_another_folder_is_read(tmp_path: Path) -> None:
+    text = script(f"attack.move(model)\n        {AGAIN}")
+    attack = text[text.index("class Attack") : text.index("def look")]
+    (tmp_path / "tools").mkdir()
+    (tmp_path / "tools" / "attack.py").write_text(attack)
+    path = tmp_path / "train.py"
+    path.write_text(f"from tools.attack import Attack\n{text.replace(attack, '')}")
+    program = read_program(str(path))
+    (read,) = read_between_passes(program, program.train_loops)
+    assert read[0].text(read[1]) == "attack.move(model)"

@@ -177,12 +177,28 @@ def behind_backward(program: Program, module: Module, call: ast.Call) -> ast.stm
         place = module.parents[place]
         assert isinstance(place, ast.stmt)
         above, goes_back = since_backward(program, module, place)
-        for each in above:
-            if changes_gradients(program, module, each):
-                raise NotShareableError(f"line {each.lineno} changes gradients before a test")
+        changing = [each for each in above if changes_gradients(program, module, each)]
+        if changing and not steps_in_each_branch(program, module, place):
+            raise NotShareableError(f"line {changing[0].lineno} changes gradients before a test")
+        first = changing[0] if changing else first
     if not goes_back and isinstance(around := module.parents[place], Function):
         refuse_changes_in_callers(program, around, set())
     return first
+
+
+def steps_in_each_branch(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether a test asks how to step: ``if fp16: scaler.step(optimizer)``, ``else`` without."""
+    return isinstance(stmt, ast.With) or (
+        isinstance(stmt, ast.If)
+        and all(
+            any(
+                is_step_of_optimizer(program, module, call)
+                for each in block
+                for call in everywhere(each, ast.Call)
+            )
+            for block in (stmt.body, stmt.orelse)
+        )
+    )
 
 
 def refuse_changes_in_callers(

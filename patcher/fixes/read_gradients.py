@@ -24,10 +24,19 @@ def read_between_passes(
     readers = reading_functions(program)
     if not readers:
         return
+    possible = {
+        call
+        for reader in readers
+        if reader is not None
+        for _, call in program.possible_callers(reader)
+    }
     seen: set[ast.stmt] = set()
     for module, body, is_behind in bodies_of_steps(program, loops):
         for stmt in between_passes(module, body, is_behind):
-            if stmt not in seen and reads(program, module, stmt, readers):
+            is_reader = reads(program, module, stmt, readers) or not possible.isdisjoint(
+                everywhere(stmt, ast.Call)
+            )
+            if is_reader and stmt not in seen:
                 seen.add(stmt)
                 yield module, stmt
 
