@@ -216,17 +216,19 @@ def ranks_wait(program: Program, module: Module, read: ast.Call) -> bool:
 
 
 def has_barrier_above(program: Program, module: Module, node: ast.expr) -> bool:
-    """Whether a barrier for all ranks but 0 stands above ``node``, in a block around it."""
-    barriers = module.calls_to("barrier")
-    if not barriers:
-        return False
+    """Whether a barrier for all ranks but 0 stands above ``node``, in a block around it.
+
+    Not where rank 0 has met them since, as behind the download of a model.
+    """
     blocks = {
         id(module.parents[up]) for up in (node, *module.ancestors(node)) if up in module.parents
     }
-    return any(
-        precedes(barrier, node)
+    above = [
+        roles_reaching(program, module, barrier) & RANKS
+        for barrier in module.calls_to("barrier")
+        if precedes(barrier, node)
         and module.function(barrier) is module.function(node)
-        and roles_reaching(program, module, barrier) & RANKS == {Role.OTHER}
         and id(module.parents[module.parents[module.statement(barrier)]]) in blocks
-        for barrier in barriers
-    )
+    ]
+    met = [roles for roles in above if roles in ({Role.OTHER}, {Role.MAIN})]
+    return bool(met) and met[-1] == {Role.OTHER}
