@@ -32,7 +32,7 @@ from ..analysis.ranks.rank_reach import (
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
-from ..fixes.statements import arguments_in_order, save_on_main
+from ..fixes.statements import arguments_in_order, save_on_main, with_gate
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -182,7 +182,9 @@ def write_through_file(
     texts = [with_file(module, word, target) for word in arguments]
     write = f"lambda file: {module.text(call.func)}({', '.join(texts)})"
     code = f"write_on_main({module.text(path)}, {module.text(mode)}, {write})"
-    edits: tuple[Edit, ...] = (Replace(stmt, code), Define("write_on_main"))
+    gate = with_gate(module, stmt)  # what it asks, write_on_main asks as well
+    asks = isinstance(gate, ast.If) and module.text(gate.test) == "is_main_process()"
+    edits: tuple[Edit, ...] = (Replace(gate if asks else stmt, code), Define("write_on_main"))
     yield call, path, () if mentions(call, "file") else edits
 
 
