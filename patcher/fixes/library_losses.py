@@ -84,9 +84,12 @@ def takes_loss(module: Module, code: list[ast.stmt], call: ast.Call) -> bool:
     parts = [*within(code, ast.Attribute), *within(code, ast.Subscript)]
     names = {results.id} if isinstance(results, ast.Name) else set()
     handed_on = [
-        each.value
-        for each in (*within(code, ast.Return), *within(code, ast.Assign))
-        if isinstance(each, ast.Return) or isinstance(each.targets[0], ast.Tuple)
+        *(each.value for each in within(code, ast.Return)),
+        *(
+            each.value
+            for each in within(code, ast.Assign)
+            if isinstance(each.targets[0], ast.Tuple)
+        ),
     ]
     return any(is_first(part, results) for part in parts) or any(
         isinstance(value, ast.Name) and value.id in names for value in handed_on
@@ -184,15 +187,15 @@ def makes_values(module: Module, number: ast.UnaryOp) -> bool:
         case ast.Call() as call:
             return module.last_name(call.func) in FILLS
         case ast.keyword() as word:
-            call = module.parents[word]
-            return isinstance(call, ast.Call) and module.last_name(call.func) in FILLS
+            above = module.parents[word]
+            return isinstance(above, ast.Call) and module.last_name(above.func) in FILLS
         case ast.Assign(targets=[ast.Subscript()]):
             return True
         case ast.IfExp(body=first, orelse=second):
             return number in (first, second)
         case ast.List() as row:
-            above = module.parents[row]
-            return isinstance(above, ast.BinOp) and isinstance(above.op, ast.Mult)
+            product = module.parents[row]
+            return isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult)
     return False
 
 

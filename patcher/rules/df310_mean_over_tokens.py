@@ -168,10 +168,10 @@ def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
         means = [(node, f"what {module.text(mask)} leaves in") for node, mask in masks]
         joined = means_over_joined_rows(program, module)
         means += [(node, f"all rows of {module.text(rows)}") for node, rows in joined]
-        for node, part in means:
+        for node, over in means:
             trains = runs_in_training_step(program, module, module.function(node))
             if node not in told and trains and not is_evaluated(program, module, node):
-                because = f"the mean is over {part}: {how}"
+                because = f"the mean is over {over}: {how}"
                 yield Finding(module, node, because, (), Safety.REPORT, Severity.NOTE)
                 told.add(node)
         for node, part in ratios_of_sums(module):
