@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import fixed, found
+from cases import fixed, found, module
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.engine.patch import patch
 from started_ranks import TORCHRUN, run
 
@@ -116,6 +117,18 @@ def test_one_of_the_loaders_that_a_loop_passes_is_the_training_s() -> None:
         after = fixed("DF512", text)
         assert ("    batches = over_all_examples(batches)\n" in after) is is_told
         assert found("DF512", after) == []
+
+
+@pytest.mark.parametrize(("loaders", "is_known"), [("[a]", True), ("[b, a]", False)])
+def test_the_loader_of_a_loop_that_trains_by_several_is_not_known(
+    loaders: str, is_known: bool
+) -> None:
+    text = (
+        "import torch\nfrom torch.utils.data import DataLoader\n"
+        "a = DataLoader(data)\nb = DataLoader(more)\n"
+        f"for each in {loaders}:\n    for x in each:\n        net(x).backward()\n        opt.step()"
+    )
+    assert bool(Program(module(text)).training_loaders) is is_known
 
 
 def test_a_model_is_also_put_into_eval_mode_by_train() -> None:

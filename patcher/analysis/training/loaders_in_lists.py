@@ -6,8 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import everywhere, parameters
+from ...source.tree import bound_names, everywhere, parameters
 from ..language.call_graph import CallGraph
+from ..language.name_flow import names_in
 from ..language.passed_arguments import argument_for_parameter
 from .loaders import Loader, trace_loader
 
@@ -21,6 +22,16 @@ def loaders_in_turn(graph: CallGraph, module: Module, loop: ast.For) -> Iterator
             loader = trace_loader(graph, where, element)
             if loader is not None:
                 yield loader
+
+
+def is_of_several(graph: CallGraph, module: Module, loop: ast.For) -> bool:
+    """Whether a loop goes over one loader after the other of those that a loop around it takes."""
+    names = names_in(loop.iter)
+    return any(
+        len({loader.call for loader in loaders_in_turn(graph, module, up)}) > 1
+        for up in module.ancestors(loop)
+        if isinstance(up, ast.For) and names & bound_names(up.target)
+    )
 
 
 def lists_of(
