@@ -157,3 +157,51 @@ def test_a_loss_over_the_number_of_positives_is_noted(count: str, mean: str, is_
     assert ["the mean is over what mask leaves in" in each.because for each in told] == (
         [True] * is_told
     )
+
+
+JOINED = """\
+import torch
+from torch import nn
+class PairLoss(nn.Module):
+    def forward(self, scores, wanted):
+        loss = -(scores.log_softmax(-1) * wanted).sum(1)
+        return loss.{mean}
+class Model(nn.Module):
+    def __init__(self):
+        self.loss_fnt = PairLoss()
+    def forward(self, rows, labels):
+        scores = self.scores(rows)
+        {rows}
+        loss = self.loss_fnt(scores.float(), wanted.float())
+        return loss, scores
+model = torch.nn.parallel.DistributedDataParallel(Model())
+for batch in loader:
+    loss = model(batch[0], batch[1])[0]
+    loss.backward()
+"""
+ROWS = "labels = [torch.tensor(row) for row in labels]\n        wanted = torch.cat(labels, dim=0)"
+FILLED = """\
+found = []
+        for row in labels:
+            found.append(torch.LongTensor(row).to(rows))
+        wanted = torch.cat(found).to(rows)"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "mean", "told"),
+    [
+        (ROWS, "mean()", "labels"),
+        (FILLED, "mean()", "found"),
+        (ROWS, "sum()", ""),
+        (ROWS.replace("dim=0", "dim=1"), "mean()", ""),
+        (ROWS.replace("torch.tensor(row)", "self.embed(row)"), "mean()", ""),  # of views, as many
+        ("wanted = torch.cat([labels, rows])", "mean()", ""),
+    ],
+)
+def test_a_mean_over_rows_of_which_each_example_has_its_own_number_is_noted(
+    rows: str, mean: str, told: str
+) -> None:
+    notes = found("DF310", JOINED.format(rows=rows, mean=mean))
+    assert [each.because.split(":")[0] for each in notes] == [
+        f"the mean is over all rows of {name}" for name in told.split()
+    ]

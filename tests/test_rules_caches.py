@@ -385,3 +385,27 @@ def test_a_lone_process_leaves_the_same_bytes(tmp_path: Path, forge: Forge) -> N
         contents.append((tmp_path / f"{name}.pkl").read_bytes())
     assert contents[0] == contents[1]
     assert not list(tmp_path.glob("*.partial"))
+
+
+@pytest.mark.parametrize(
+    ("before", "count"),
+    [
+        ("if args.local_rank not in [-1, 0]:\n    torch.distributed.barrier()", 0),
+        (
+            "if args.local_rank not in [-1, 0]:\n    torch.distributed.barrier()\n"
+            "model = load(args)\nif args.local_rank == 0:\n    torch.distributed.barrier()",
+            1,
+        ),
+    ],
+)
+def test_ranks_that_rank_0_has_met_since_wait_no_more(before: str, count: int) -> None:
+    made = cache(f"if args.local_rank in [-1, 0]:\n            {DUMP}")
+    assert len(found("DF406", f"{made}{before}\nfeatures(args, 'x')\n")) == count
+
+
+def test_a_cache_that_rank_0_alone_writes_is_asked_for_the_rank_once() -> None:
+    helper = "def is_main_process():\n    return torch.distributed.get_rank() == 0\n"
+    text = helper + cache(f"if is_main_process():\n            {DUMP}")
+    after = fixed("DF406", text)
+    assert "        write_on_main(path, 'wb', lambda file: pickle.dump(made, file))" in after
+    assert "if is_main_process():\n            write_on_main" not in after

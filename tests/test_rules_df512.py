@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from cases import fixed, found
+from cases import fixed, found, module
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.engine.patch import patch
 from started_ranks import TORCHRUN, run
 
@@ -105,6 +106,31 @@ def test_the_function_goes_over_all_examples(calls: str) -> None:
     assert found("DF512", after) == []
 
 
+def test_one_of_the_loaders_that_a_loop_passes_is_the_training_s() -> None:
+    call = "    print(accuracy(model.module, loader))"
+    turns = "    for each in {}:\n        print(accuracy(model.module, each))"
+    for loaders, is_told in (
+        ("[dev_loader, loader]", True),
+        ("[dev_loader, other_loader]", False),
+    ):
+        text = script().replace(call, turns.format(loaders))
+        after = fixed("DF512", text)
+        assert ("    batches = over_all_examples(batches)\n" in after) is is_told
+        assert found("DF512", after) == []
+
+
+@pytest.mark.parametrize(("loaders", "is_known"), [("[a]", True), ("[b, a]", False)])
+def test_the_loader_of_a_loop_that_trains_by_several_is_not_known(
+    loaders: str, is_known: bool
+) -> None:
+    text = (
+        "import torch\nfrom torch.utils.data import DataLoader\n"
+        "a = DataLoader(data)\nb = DataLoader(more)\n"
+        f"for each in {loaders}:\n    for x in each:\n        net(x).backward()\n        opt.step()"
+    )
+    assert bool(Program(module(text)).training_loaders) is is_known
+
+
 def test_a_model_is_also_put_into_eval_mode_by_train() -> None:
     text = script().replace("model.eval()", "model.train(False)")
     text = text.replace("with torch.no_grad():", "if model:")  # which tells of an evaluation, too
@@ -175,6 +201,77 @@ def test_what_is_counted_is_of_all_examples(parts: dict[str, str], source: str) 
     after = fixed("DF512", text)
     assert f"    for _, y in {source}:" in after
     assert found("DF512", after) == []
+
+
+SEVERAL = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def center(model, loaders):
+    total = 0
+    with torch.no_grad():
+        for {target} in {passed}:
+            size = len(each)
+            for x, y in {inner}:
+                total += model(x).sum() / size
+                {body}
+    return total
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+loader = DataLoader(data, batch_size=8, {sampler})
+dev_loader = DataLoader(data, batch_size=8)
+for epoch in range(3):
+    middle = center(model.module, {loaders})
+    for x, y in loader:
+        loss(model(x), middle).backward()
+        optimizer.step()
+"""
+IN_TURN = {
+    "target": "each",
+    "passed": "loaders",
+    "inner": "each",
+    "body": "pass",
+    "sampler": PARTS["sampler"],
+    "loaders": "[dev_loader, loader]",
+}
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param({}, id="a list that a caller passes"),
+        pytest.param({"passed": "[loader, dev_loader]"}, id="a list that is written there"),
+        pytest.param({"passed": "tqdm(loaders)", "inner": "tqdm(each)"}, id="with bars"),
+        pytest.param({"target": "name, each", "passed": "zip(NAMES, loaders)"}, id="with names"),
+        pytest.param(
+            {
+                "target": "name, each",
+                "passed": "loaders.items()",
+                "loaders": "{'a': dev_loader, 'b': loader}",
+            },
+            id="a dictionary",
+        ),
+    ],
+)
+def test_a_loop_over_several_loaders_goes_over_all_examples_of_each(parts: dict[str, str]) -> None:
+    after = fixed("DF512", SEVERAL.format(**{**IN_TURN, **parts}))
+    assert "            each = over_all_examples(each)\n            size = len(each)\n" in after
+    assert found("DF512", after) == []
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        pytest.param({"loaders": "[dev_loader]"}, id="loaders of other data"),
+        pytest.param({"sampler": "shuffle=True"}, id="every rank has all"),
+        pytest.param({"body": "total.backward()"}, id="it may train"),
+        pytest.param({"body": "torch.distributed.all_reduce(total)"}, id="the parts are added up"),
+        pytest.param({"inner": "other"}, id="a loop over something else"),
+    ],
+)
+def test_a_loop_over_several_loaders_is_left_alone(parts: dict[str, str]) -> None:
+    assert found("DF512", SEVERAL.format(**{**IN_TURN, **parts})) == []
 
 
 WHOLE_PROGRAM = """

@@ -32,6 +32,14 @@ def script(
 
 
 FIX = [
+    ("frozen behind the wrapper for good", script(second=f"if frozen:\n        {LOOP}False"),
+        """
+        @@ -3,3 +3,3 @@
+             pass
+        -    model = torch.nn.parallel.DistributedDataParallel(model)
+        +    model = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+             if frozen:
+        """),
     ("a loop over parameters", script(f"{LOOP}False", inside=f"{LOOP}True", options=LOOKS),
         """
         @@ -3,3 +3,8 @@
@@ -203,6 +211,10 @@ def test_all_that_is_thawed_in_training_was_partly_frozen_at_the_wrapper(text: s
 
 
 NOOP = [
+    ("frozen behind the wrapper for good, which looks for it",
+        script(second=f"{LOOP}False", options=LOOKS)),
+    ("a teacher, frozen behind the wrapper",
+        script(second="for p in teacher.parameters(): p.requires_grad = False")),
     ("two players that take turns",
         script(inside=WHOLE.replace("True", "False") + f"\n        {WHOLE}")
         .replace("train(model)", "train()")),

@@ -327,6 +327,17 @@ def test_batch_norm_of_several_forward_passes_has_no_wrapper(
             f"{AVERAGE}\n        scaler.unscale_(optimizer)",
         ),
         (
+            f"{CLIP}\n        if args.fp16:\n            scaler.step(optimizer)\n        else:\n"
+            "            optimizer.step()",
+            f"{AVERAGE}\n        {CLIP}",
+        ),
+        (
+            "if args.fp16:\n            scaler.unscale_(optimizer)\n"
+            f"        {CLIP}\n        if args.fp16:\n            scaler.step(optimizer)\n"
+            "        else:\n            optimizer.step()",
+            f"{AVERAGE}\n        if args.fp16:\n            scaler.unscale_(optimizer)",
+        ),
+        (
             "clip(model)\n        optimizer.step()\n        schedule.step()",
             f"{AVERAGE}\n        clip(model)",
         ),

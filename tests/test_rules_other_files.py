@@ -178,6 +178,50 @@ def test_a_file_that_a_function_of_the_program_may_read_is_removed_once_it_has_d
         assert found("DF607", new) == []
 
 
+REMOVED = """
+        paths = folders("out")
+        best = None
+        for path in paths:
+            if score(path) > 0.5:
+                best = path
+        {others}
+            if name != best:
+                shutil.rmtree(name)"""
+
+
+@pytest.mark.parametrize(
+    ("others", "waits"),
+    [
+        ("for name in paths:", True),
+        (
+            "rest = [os.path.dirname(path) for path in paths if path != best]\n"
+            "        for name in rest:",
+            True,
+        ),
+        ('for name in ["a", "b"]:', False),
+    ],
+)
+def test_folders_are_removed_once_all_ranks_have_read_what_the_list_names(
+    others: str, waits: bool
+) -> None:
+    own = "\n\ndef score(path):\n    return float(open(path).read())\n"
+    new = fixed("DF607", script(REMOVED.format(others=others)) + own)
+    before = "            torch.distributed.barrier()  # another rank may still be reading\n"
+    assert (f"{before}        for name in " in new) is waits
+    assert ("barrier()" in new) is waits
+    assert "if is_main_process():\n                    shutil.rmtree(name)" in new
+    assert found("DF607", new) == []
+
+
+@pytest.mark.parametrize("is_read_again", [False, True])
+def test_ranks_wait_in_a_loop_that_reads_the_file_again(is_read_again: bool) -> None:
+    loop = "for number in range(3):\n            os.remove('old.pt')"
+    more = "\n            print(open('old.pt').read())" if is_read_again else ""
+    new = fixed("DF607", script("print(open('old.pt').read())", loop + more))
+    assert ("for number in range(3):\n            if torch.dis" in new) is is_read_again
+    assert new.count("# another rank may still be reading") == 1
+
+
 def test_a_method_of_the_program_is_read_where_it_is() -> None:
     text = script('tokenizer.save_vocabulary("out")')
     own = "\n\nclass Words:\n    def save_vocabulary(self, folder):\n        pass\n"

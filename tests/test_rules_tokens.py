@@ -421,3 +421,78 @@ def test_a_translation_by_a_class_of_the_script_is_reported_only() -> None:
     own = "class Own(T5ForConditionalGeneration): pass"
     (finding,) = found("DF310", SEQ2SEQ.format(mask=MASKS[0], own=own))
     assert finding.edits == ()
+
+
+STEP_ELSEWHERE = """\
+import torch
+from sklearn.metrics import f1_score
+from transformers import T5ForConditionalGeneration
+model = T5ForConditionalGeneration.from_pretrained(args.start)
+model = torch.nn.parallel.DistributedDataParallel(model)
+def step(model, batch):
+    labels = batch[1]
+    {mask}
+    {call}
+    return {loss}
+def evaluate(model, data):
+    model.eval()
+    with torch.no_grad():
+        for batch in data:
+            print(model(input_ids=batch[0], labels=batch[1]).loss)
+for batch in loader:
+    {asked}loss = step(model, batch)
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "loss", "asked", "weighed"),
+    [
+        ("loss = model(batch[0], labels=labels)[0]", "loss", "", True),
+        ("out = model(batch[0], labels=labels)", "out.loss", "", False),
+        ("loss = model(batch[0], labels=labels)[0]", "loss", "if busy: ", False),
+    ],
+)
+def test_a_translation_in_a_function_that_steps_call_is_counted(
+    call: str, loss: str, asked: str, weighed: bool
+) -> None:
+    parts = {"mask": MASKS[0], "call": call, "loss": loss, "asked": asked}
+    text = STEP_ELSEWHERE.format(**parts)
+    (finding,) = found("DF310", text)
+    assert finding.because == "the model's mean is over labels.ne(-100).sum() tokens"
+    assert bool(finding.edits) is weighed
+    after = fixed("DF310", text)
+    behind = f"{call}\n    loss = weighed_by_tokens(loss, labels.ne(-100).sum())\n    return"
+    assert (behind in after) is weighed
+    assert found("DF310", STEP_ELSEWHERE.format(**{**parts, "mask": "pass"})) == []
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        "loss = batch.mean()\n    print(f1_score(labels, batch, labels=labels))",
+        "rows = model(batch[0], labels=labels)\n    loss = head(rows['hidden_states'][-1])",
+    ],
+)
+def test_another_use_of_labels_in_a_step_is_no_translation(call: str) -> None:
+    parts = {"mask": MASKS[0], "call": call, "loss": "loss", "asked": ""}
+    assert found("DF310", STEP_ELSEWHERE.format(**parts)) == []
+
+
+@pytest.mark.parametrize(
+    ("masked", "told"),
+    [
+        ("labels[labels == pad] = -100", True),
+        ("labels = [word if word != pad else -100 for word in labels]", True),
+        ("labels = labels + [-100] * (size - len(labels))", True),
+        ("labels = torch.where(labels == pad, -100, labels)", True),
+        ("labels[labels == -100] = pad", False),
+        ("labels = [word for word in labels if word != -100]", False),
+    ],
+)
+def test_labels_of_a_translation_that_its_data_set_masks_are_counted(
+    masked: str, told: bool
+) -> None:
+    own = f"def collate(labels, pad, size):\n    {masked}\n    return labels\nloader = of(collate)"
+    text = fixed("DF310", SEQ2SEQ.format(mask="pass", own=own))
+    assert ("weighed_by_tokens(loss, labels.ne(-100).sum())" in text) is told

@@ -33,6 +33,12 @@ NOOP = [
             path = os.path.join("parts", name)
             torch.save(part, path)
         """),
+    ("DF601", "the rank is a parameter", """
+        import torch
+        def write(part, local_rank):
+            torch.save(part, "part_" + str(local_rank) + ".pt")
+        write(part, torch.distributed.get_rank())
+        """),
     ("DF601", "the number of a spawned process", """
         import torch
         def worker(gpu, n):
@@ -910,3 +916,14 @@ for batch in loader:
 """
     (finding,) = found("DF602", text)
     assert bool(finding.edits) is edited
+
+
+def test_a_rank_that_all_calls_pass_as_0_names_no_file_of_its_own() -> None:
+    text = """
+        import torch
+        def write(part, local_rank):
+            torch.save(part, "part_" + str(local_rank) + ".pt")
+        write(part, {rank})
+        """
+    assert found("DF601", text.format(rank="0"))
+    assert not found("DF601", text.format(rank="args.local_rank"))

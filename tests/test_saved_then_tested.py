@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from audited import audited
-from cases import found
+from cases import fixed, found
 from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
@@ -331,3 +331,28 @@ PARTS = {"imports": "", "kept": "pass", "default": "", "save": "pass", "before":
 )
 def test_a_file_that_the_user_names_is_of_an_earlier_run(parts: dict[str, str], told: int) -> None:
     assert len(found("DF604", RESUMED.format(**{**PARTS, **parts}))) == told
+
+
+LISTED = """\
+import os
+import torch
+def checkpoints(folder):
+    return [os.path.join(at, each) for at, _, files in os.walk(folder) for each in files]
+def main(model, folder):
+    torch.distributed.init_process_group("gloo")
+    for epoch in range(3):
+        save_on_main(model.state_dict(), os.path.join(folder, f"{epoch}.pt"))
+    paths = checkpoints(folder)
+    best = 0
+    for path in paths:
+        model.load_state_dict(torch.load(path, map_location="cpu"))
+        best = max(best, score(model))
+    return best
+main(net, "out")
+"""
+
+
+def test_ranks_wait_before_a_function_lists_the_checkpoints() -> None:
+    after = fixed("DF604", LISTED)
+    assert f"{BARRIER}\n    paths = checkpoints(folder)\n" in after
+    assert found("DF604", after) == []

@@ -222,9 +222,50 @@ for epoch in range(2):
     for batch in DataLoader(data, batch_size=size):
         trainer.step(batch)
 """
+ON_WEIGHTS = """
+
+class Attack:
+    def __init__(self, model):
+        self.model, self.kept, self.gradients = model, {}, {}
+
+    def keep(self):
+        for name, each in self.model.named_parameters():
+            self.gradients[name] = each.grad.clone()
+
+    def move(self, size):
+        for name, each in self.model.named_parameters():
+            self.kept.setdefault(name, each.data.clone())
+            each.data.add_(size * each.grad / each.grad.norm())
+
+    def restore(self):
+        for name, each in self.model.named_parameters():
+            each.data = self.kept.pop(name)
+
+    def add_gradients(self):
+        for name, each in self.model.named_parameters():
+            each.grad = self.gradients[name]
+
+
+net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1)).to(device)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+attack = Attack(net)
+for inputs, labels in DataLoader(data, batch_size=size):
+    nn.functional.mse_loss(net(inputs), labels).backward()
+    attack.keep()
+    for turn in range(3):
+        attack.move(0.3)
+        optimizer.zero_grad()
+        if turn == 2:
+            attack.add_gradients()
+        nn.functional.mse_loss(net(inputs), labels).backward()
+    attack.restore()
+    optimizer.step()
+    optimizer.zero_grad()
+"""
 SCRIPTS["phases"] = PHASES
 SCRIPTS["two models and gradients of gradients"] = TWO_MODELS
 SCRIPTS["several forward passes, and an attack"] = ATTACKED
+SCRIPTS["an attack on weights"] = ON_WEIGHTS
 SCRIPTS["two trainings, and one that nothing calls"] = TWICE
 
 

@@ -3,7 +3,8 @@
 They are right whatever a step does to get its gradients: several models, several forward or
 backward passes, gradients of gradients. An average of averages is the same average, so that a step
 of two optimizers, or of several micro-batches, may ask for it more than once. What is not linear in
-the gradients, such as clipping, must come behind.
+the gradients, such as clipping, must come behind; so must an attack on weights, which reads them
+ahead of another backward pass.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from ..editing.edits import Define, Edit, Import, Insert
 from ..source.module import Module
 from ..source.tree import Function, everywhere, mentions, parameters, within
 from .chosen_cards import NotShareableError
+from .read_gradients import read_between_passes
 
 ALIKE = "same_weights"  # of helper_code.py
 MAX_CALLS = 3  # through which an optimizer is given back
@@ -79,6 +81,9 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
     for module, call in steps:
         code = f"{AVERAGE}({module.text(stepped(module, call))})"
         edits[module, Insert(behind_backward(program, module, call), code)] = None
+    for module, stmt in read_between_passes(program, loops):
+        for optimizer in optimizers_beside(steps, module, stmt):
+            edits[module, Insert(stmt, f"{AVERAGE}({optimizer})")] = None
     for module, made in program.calls_to(*OPTIMIZERS):
         stmt = module.statement(made)
         if is_of_inputs(made) and module.function(made) is not None:
@@ -108,6 +113,22 @@ def is_in_optimizer(module: Module, call: ast.Call) -> bool:
         and function.name != "step"
         and any(module.last_name(base) == "Optimizer" for base in owner.bases)
     )
+
+
+def optimizers_beside(steps: list[Place], module: Module, stmt: ast.stmt) -> list[str]:
+    """The optimizers that step in the function of a statement, which reads their gradients."""
+    function = module.function(stmt)
+    own = [
+        module.text(stepped(where, call))
+        for where, call in steps
+        if where is module and module.function(call) is function
+    ]
+    if not own:
+        raise NotShareableError(
+            f"line {stmt.lineno} reads gradients between two backward passes, before they are"
+            " averaged"
+        )
+    return [*dict.fromkeys(own)]
 
 
 def alike(module: Module, stmt: ast.Assign, made: ast.Call) -> str:
@@ -201,12 +222,28 @@ def behind_backward(program: Program, module: Module, call: ast.Call) -> ast.stm
         place = module.parents[place]
         assert isinstance(place, ast.stmt)
         above, goes_back = since_backward(program, module, place)
-        for each in above:
-            if changes_gradients(program, module, each):
-                raise NotShareableError(f"line {each.lineno} changes gradients before a test")
+        changing = [each for each in above if changes_gradients(program, module, each)]
+        if changing and not steps_in_each_branch(program, module, place):
+            raise NotShareableError(f"line {changing[0].lineno} changes gradients before a test")
+        first = changing[0] if changing else first
     if not goes_back and isinstance(around := module.parents[place], Function):
         refuse_changes_in_callers(program, around, set())
     return first
+
+
+def steps_in_each_branch(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether a test asks how to step: ``if fp16: scaler.step(optimizer)``, ``else`` without."""
+    return isinstance(stmt, ast.With) or (
+        isinstance(stmt, ast.If)
+        and all(
+            any(
+                is_step_of_optimizer(program, module, call)
+                for each in block
+                for call in everywhere(each, ast.Call)
+            )
+            for block in (stmt.body, stmt.orelse)
+        )
+    )
 
 
 def refuse_changes_in_callers(

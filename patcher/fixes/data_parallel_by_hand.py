@@ -11,6 +11,7 @@ import ast
 from collections.abc import Sequence
 
 from ..analysis.language.names import answered_once
+from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.adapted_copies import adapted_copy
 from ..analysis.models.kept_graphs import kept_graph
 from ..analysis.models.past_wrapper import returned_weight, steps_past_wrapper
@@ -28,12 +29,14 @@ from ..analysis.models.wrapped_parts import model_with_more_parts
 from ..analysis.models.wrapping import ABOUT_CARDS, averages_otherwise, loops_that_step
 from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, roles_reaching_in_function, value_for_role
 from ..analysis.training.program import Program
+from ..analysis.training.train_loops import loop_around
 from ..editing.edits import Edit, Import, Rewrite
 from ..source.module import Module
 from ..source.tree import (
     Function,
     argument,
     everywhere,
+    is_inside,
     last_argument,
     mentions,
     parameters,
@@ -116,15 +119,15 @@ def average_by_hand(program: Program, places: Sequence[Place]) -> list[tuple[Mod
     return average_before_steps(program, loops)
 
 
-def asks_whether_wrapped(module: Module, read: ast.Attribute) -> bool:
-    """Whether a test around ``model.module`` asks for the attribute, or for a wrapper."""
+def asks_whether_wrapped(module: Module, node: ast.AST) -> bool:
+    """Whether a test around a place asks for ``model.module``, or for a wrapper."""
     return any(
         isinstance(up, ast.If | ast.IfExp)
         and any(
             module.last_name(call.func) in ("hasattr", "isinstance")
             for call in everywhere(up.test, ast.Call)
         )
-        for up in module.ancestors(read)
+        for up in module.ancestors(node)
     )
 
 
@@ -220,6 +223,11 @@ def why_no_ddp(
             " gradients DistributedDataParallel does not average",
             "average the gradients by hand, before each step",
         )
+    if again := wrapped_again(program, module, wrap):
+        return (
+            f"line {again.lineno} hands it what it has wrapped, in each turn of a loop",
+            "wrap the model before that loop",
+        )
     place = place_behind(module, wrap.stmt, wrap.target)
     if drawn := drawn_behind(module, place, (wrap.target, wrap.inner)):
         return (
@@ -233,6 +241,29 @@ def why_no_ddp(
             "wrap the model outside of that test",
         )
     return "", ""
+
+
+def wrapped_again(program: Program, module: Module, wrap: Wrap) -> ast.Call | None:
+    """A call in a loop by which a function would wrap a model again: ``model = put(model, path)``.
+
+    It may wrap none for one card, such as to score several checkpoints.
+    """
+    function = module.function(wrap.stmt)
+    if function is None or wrap.inner not in parameters(function):
+        return None
+    if asks_whether_wrapped(module, wrap.stmt):
+        return None
+    for where, call in program.callers(function):
+        stmt = where.statement(call)
+        handed = argument_for_parameter(module, function, call, wrap.inner)
+        if not isinstance(stmt, ast.Assign) or not isinstance(handed, ast.Name):
+            continue
+        around = loop_around(where, call)
+        stores = where.stores.get((where.function(call), handed.id), ())
+        inside = [store for store in stores if around is not None and is_inside(store, around)]
+        if inside and all(is_inside(store, stmt) for store in inside):
+            return call
+    return None
 
 
 def each_of_a_function(places: Sequence[Place], target: str) -> bool:

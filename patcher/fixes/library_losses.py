@@ -5,16 +5,20 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.class_weights import calls_in_training
 from ..analysis.training.program import Program
-from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import argument_values, everywhere, keyword, within
+from ..source.tree import everywhere, keyword, within
+from .masked_means import is_for_training_alone
 
 HEADS = ("ForTokenClassification", "ForMaskedLM")
 """Heads whose labels are -100 for most kinds of tokens, so that their number differs."""
 CAUSAL = ("LMHeadModel", "ForCausalLM")
 """Heads that compare each token with the one before it; their labels may all count."""
-FILLS = ("pad_sequence", "pad", "full", "full_like", "fill_", "masked_fill", "masked_fill_")
+FILLS = (
+    *("pad_sequence", "pad", "full", "full_like", "fill_", "masked_fill", "masked_fill_"),
+    *("where", "index_fill", "index_fill_", "nan_to_num"),
+)
 """Calls that may make labels -100."""
 SEQ2SEQ = ("ForConditionalGeneration",)
 """Heads whose labels are -100 where the script makes them so."""
@@ -38,13 +42,58 @@ def token_means(program: Program) -> Iterator[tuple[Module, ast.Call, ast.stmt |
         for each in module.nodes(ast.ClassDef)
         for base in each.bases
     )
+    for module, call, code in calls_with_labels(program):
+        labels = labels_of(module, call)
+        if not is_seq2seq or masks_labels(module, code, labels) or pads_labels(program):
+            counted = f"{labels}[..., 1:]" if is_causal else labels
+            function = module.function(call)
+            is_step = any(code is loop.steps.body for loop in program.train_loops)
+            is_sure = is_known and (is_step or is_for_training_alone(program, function))
+            yield module, call, *(binding(code, call) if is_sure else (None, "")), counted
+
+
+def calls_with_labels(program: Program) -> Iterator[tuple[Module, ast.Call, list[ast.stmt]]]:
+    """Calls in training steps that pass labels, each with the code around it.
+
+    In functions that a step calls, those of what no import names and no code of the program is.
+    """
+    seen: set[ast.Call] = set()
     for loop in program.train_loops:
         for call in within(loop.steps.body, ast.Call):
-            labels = labels_of(loop.module, call)
-            if labels and (not is_seq2seq or masks_labels(loop, labels) or pads_labels(program)):
-                counted = f"{labels}[..., 1:]" if is_causal else labels
-                bound = binding(loop, call) if is_known else (None, "")
-                yield loop.module, call, *bound, counted
+            if labels_of(loop.module, call):
+                seen.add(call)
+                yield loop.module, call, loop.steps.body
+    for module, call in calls_in_training(program):
+        function = module.function(call)
+        if call in seen or function is None or not labels_of(module, call):
+            continue
+        root = module.text(call.func).partition(".")[0]
+        is_known = root in module.aliases or bool(program.callees(module, call))
+        if not is_known and takes_loss(module, function.body, call):
+            yield module, call, function.body
+
+
+def takes_loss(module: Module, code: list[ast.stmt], call: ast.Call) -> bool:
+    """Whether code reads or returns the loss of a call, and not what else comes of it."""
+    above = module.parents[call]
+    results: ast.expr = call
+    if isinstance(above, ast.Assign):
+        results = above.targets[0]
+    if isinstance(results, ast.Tuple) or isinstance(above, ast.Return):
+        return True
+    parts = [*within(code, ast.Attribute), *within(code, ast.Subscript)]
+    names = {results.id} if isinstance(results, ast.Name) else set()
+    handed_on = [
+        *(each.value for each in within(code, ast.Return)),
+        *(
+            each.value
+            for each in within(code, ast.Assign)
+            if isinstance(each.targets[0], ast.Tuple)
+        ),
+    ]
+    return any(is_first(part, results) for part in parts) or any(
+        isinstance(value, ast.Name) and value.id in names for value in handed_on
+    )
 
 
 def is_used(program: Program, head: str) -> bool:
@@ -90,10 +139,9 @@ def is_picked(program: Program, module: Module, use: ast.AST) -> bool:
     )
 
 
-def masks_labels(loop: TrainLoop, labels: str) -> bool:
+def masks_labels(module: Module, code: list[ast.stmt], labels: str) -> bool:
     """Whether a step makes some labels -100: ``labels[labels == pad] = -100`` and the like."""
-    module = loop.module
-    for stmt in within(loop.steps.body, ast.Assign):
+    for stmt in within(code, ast.Assign):
         targets = [each.value if isinstance(each, ast.Subscript) else each for each in stmt.targets]
         if any(module.text(each) == labels for each in targets) and ignores(stmt.value):
             return True
@@ -102,7 +150,7 @@ def masks_labels(loop: TrainLoop, labels: str) -> bool:
         and call.func.attr == "masked_fill_"
         and module.text(call.func.value) == labels
         and ignores(call)
-        for call in within(loop.steps.body, ast.Call)
+        for call in within(code, ast.Call)
     )
 
 
@@ -117,14 +165,38 @@ def ignores(node: ast.AST) -> bool:
 
 
 def pads_labels(program: Program) -> bool:
-    """Whether ``padding_value=-100`` or ``fill_(-100)`` fills up what batches are made of."""
+    """Whether ``padding_value=-100``, ``fill_(-100)`` or the like makes what batches are made of.
+
+    Not what a step itself makes, of which the name is known.
+    """
+    steps = {loop.steps for loop in program.train_loops}
     return any(
-        ignores(value)
-        for module, call in program.calls_to(*FILLS)
-        if program.is_live(module, call)
-        for value in argument_values(call)
-        if isinstance(value, ast.UnaryOp)
+        ignores(node)
+        and makes_values(module, node)
+        and steps.isdisjoint(module.ancestors(node))
+        and program.is_live(module, node)
+        for module in program.modules
+        if "100" in module.source.text
+        for node in module.nodes(ast.UnaryOp)
     )
+
+
+def makes_values(module: Module, number: ast.UnaryOp) -> bool:
+    """Whether a number is filled in: by a call, ``x[mask] = -100``, ``[-100] * n`` or a choice."""
+    match module.parents[number]:
+        case ast.Call() as call:
+            return module.last_name(call.func) in FILLS
+        case ast.keyword() as word:
+            above = module.parents[word]
+            return isinstance(above, ast.Call) and module.last_name(above.func) in FILLS
+        case ast.Assign(targets=[ast.Subscript()]):
+            return True
+        case ast.IfExp(body=first, orelse=second):
+            return number in (first, second)
+        case ast.List() as row:
+            product = module.parents[row]
+            return isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult)
+    return False
 
 
 def labels_of(module: Module, call: ast.Call) -> str:
@@ -141,10 +213,10 @@ def labels_of(module: Module, call: ast.Call) -> str:
     return ""
 
 
-def binding(loop: TrainLoop, call: ast.Call) -> tuple[ast.stmt | None, str]:
+def binding(code: list[ast.stmt], call: ast.Call) -> tuple[ast.stmt | None, str]:
     """The statement of a step that binds the first of a call's results to a name, and that name."""
     results: ast.expr = call
-    for stmt in within(loop.steps.body, ast.Assign):
+    for stmt in within(code, ast.Assign):
         target, value = stmt.targets[0], stmt.value
         if value is call:
             results = target
@@ -155,7 +227,7 @@ def binding(loop: TrainLoop, call: ast.Call) -> tuple[ast.stmt | None, str]:
 
 
 def is_first(value: ast.expr, results: ast.expr) -> bool:
-    """``results[0]``, ``results[:2]`` or ``results.loss``."""
+    """``results[0]``, ``results[:2]``, ``results.loss`` or ``results["loss"]``."""
     if not isinstance(value, ast.Subscript | ast.Attribute):
         return False
     same = value.value is results or (
@@ -167,4 +239,4 @@ def is_first(value: ast.expr, results: ast.expr) -> bool:
         return same and value.attr == "loss"
     part = value.slice
     is_head = isinstance(part, ast.Slice) and part.lower is None and part.step is None
-    return same and (is_head or (isinstance(part, ast.Constant) and part.value == 0))
+    return same and (is_head or (isinstance(part, ast.Constant) and part.value in (0, "loss")))

@@ -2,7 +2,8 @@
 
 What         Parameters are frozen for the first epochs and trained from then on, and
              DistributedDataParallel wraps the model while they are frozen, or without
-             find_unused_parameters although the set of parameters in use will change.
+             find_unused_parameters although the set of parameters in use will change, or although
+             some are frozen behind it.
 At run time  DistributedDataParallel knows the parameters that require gradients when it wraps.
              The others get no all-reduce, not even once they are thawed: each rank trains them on
              its own examples, the models drift apart, nothing warns, and rank 0's is saved. Frozen
@@ -34,6 +35,7 @@ from ..source.tree import (
     is_inside,
     keyword,
     last_argument,
+    mentions,
     parameters,
     precedes,
     same_code,
@@ -63,7 +65,8 @@ def findings(program: Program) -> Iterator[Finding]:
     switches = list(freeze_switches(program))
     switches = [each for each in switches if not is_for_a_while(program, each, switches)]
     loops = training_loops(program)
-    whole = [each for each in switches if is_of_whole_models(program, wraps, each)]
+    of_all = [each for each in switches if is_of_whole_models(program, wraps, each)]
+    whole = of_all
     if all(each.thaws is True for each in whole):
         whole = []  # no two players that take turns
     thawing = [
@@ -76,6 +79,7 @@ def findings(program: Program) -> Iterator[Finding]:
     ]
     freezing = [switch for switch in switches if switch.thaws is not True]
     if not thawing or not (freezing or is_built_frozen(program)):
+        yield from frozen_behind(wraps, [each for each in switches if each not in of_all])
         return
     early = [
         switch
@@ -93,6 +97,41 @@ def findings(program: Program) -> Iterator[Finding]:
             file = "" if first.module is module else f"{first.module.source.file} "
             because = f"{file}line {first.stmt.lineno} thaws parameters in training"
             yield Finding(module, call, because, tuple(edits))
+
+
+def frozen_behind(
+    wraps: list[tuple[Module, ast.Call]], switches: list[FreezeSwitch]
+) -> Iterator[Finding]:
+    """Wraps behind which parameters of the wrapped model are frozen for good."""
+    for module, call in wraps:
+        stmt = module.statement(call)
+        target = stmt.targets[0] if isinstance(stmt, ast.Assign) else None
+        edits = tuple(find_unused_edits(call))
+        if not isinstance(target, ast.Name) or not edits or keyword(call, "static_graph"):
+            continue
+        for switch in switches:
+            if (
+                switch.thaws is False
+                and is_behind(switch, module, call)
+                and mentions(frozen_part(switch), target.id)
+                and not any(
+                    precedes(other.stmt, stmt)
+                    and same_code(frozen_part(other), frozen_part(switch))
+                    for other in switches
+                    if other.module is module
+                )
+            ):
+                because = f"line {switch.stmt.lineno} freezes parameters behind it"
+                yield Finding(module, call, because, edits)
+                break
+
+
+def frozen_part(switch: FreezeSwitch) -> ast.AST:
+    """What a statement freezes: the model's part whose parameters it goes over, or itself."""
+    loop = switch.module.parents[switch.stmt]
+    while isinstance(loop, ast.If):
+        loop = switch.module.parents[loop]
+    return loop.iter if isinstance(loop, ast.For) else switch.stmt
 
 
 def is_behind(switch: FreezeSwitch, module: Module, wrap: ast.Call) -> bool:

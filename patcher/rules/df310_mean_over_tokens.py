@@ -5,7 +5,8 @@ What         A cross entropy leaves padding out, by a mask or by ignore_index: i
              divides by the sum of a mask, and so does a model of transformers that tags tokens or
              fills masks, where it gets labels, or translates, where the script makes some -100.
              Where classes have weights, a cross entropy divides by those of its targets, unless the
-             targets are probabilities. A Dice loss is a ratio of two sums over the batch.
+             targets are probabilities. A Dice loss is a ratio of two sums over the batch. A mean is
+             also over unequally many where torch.cat joins the rows of examples, one list of each.
 At run time  DistributedDataParallel averages the ranks' gradients as if all had as many tokens:
              those of a rank with short examples count for more. One process at the global batch
              trains another model, by some 1e-4 of the loss in a step. Nothing crashes.
@@ -39,6 +40,7 @@ from ..analysis.batches.loss_reduction import Reduction, asked_for
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
+from ..fixes.joined_rows import means_over_joined_rows
 from ..fixes.library_losses import token_means
 from ..fixes.masked_means import (
     is_for_training_alone,
@@ -162,11 +164,14 @@ def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
             because = f"the mean leaves out targets that are {module.text(word.value)}: {how}"
             yield Finding(module, call, because, (), Safety.REPORT, Severity.NOTE)
     for module in program.modules:
-        means = (*means_over_masks(module), *means_over_selections(program, module))
-        for node, mask in means:
+        masks = (*means_over_masks(module), *means_over_selections(program, module))
+        means = [(node, f"what {module.text(mask)} leaves in") for node, mask in masks]
+        joined = means_over_joined_rows(program, module)
+        means += [(node, f"all rows of {module.text(rows)}") for node, rows in joined]
+        for node, over in means:
             trains = runs_in_training_step(program, module, module.function(node))
             if node not in told and trains and not is_evaluated(program, module, node):
-                because = f"the mean is over what {module.text(mask)} leaves in: {how}"
+                because = f"the mean is over {over}: {how}"
                 yield Finding(module, node, because, (), Safety.REPORT, Severity.NOTE)
                 told.add(node)
         for node, part in ratios_of_sums(module):

@@ -64,9 +64,9 @@ def findings(program: Program) -> Iterator[Finding]:
         if is_told(program, loop, others) or deals_in_order(dealt):
             continue
         cycle = loop.loader.cycle if loop.loader is not None else None
-        again = cycle and endless_batches(program, loop.module, cycle)
-        if again and dealt and dealt.distributed_samplers:
-            yield from next_numbers(program, again, dealt)
+        endless = cycle and endless_batches(program, loop.module, cycle)
+        if endless and dealt and dealt.distributed_samplers:
+            yield from next_numbers(program, endless, dealt)
             continue
         if cycle is not None and keeps_first_epoch(loop, cycle):
             yield Finding(

@@ -32,7 +32,7 @@ from ..analysis.ranks.rank_reach import (
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
-from ..fixes.statements import arguments_in_order, save_on_main
+from ..fixes.statements import arguments_in_order, save_on_main, with_gate
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -182,7 +182,9 @@ def write_through_file(
     texts = [with_file(module, word, target) for word in arguments]
     write = f"lambda file: {module.text(call.func)}({', '.join(texts)})"
     code = f"write_on_main({module.text(path)}, {module.text(mode)}, {write})"
-    edits: tuple[Edit, ...] = (Replace(stmt, code), Define("write_on_main"))
+    gate = with_gate(module, stmt)  # what it asks, write_on_main asks as well
+    asks = isinstance(gate, ast.If) and module.text(gate.test) == "is_main_process()"
+    edits: tuple[Edit, ...] = (Replace(gate if asks else stmt, code), Define("write_on_main"))
     yield call, path, () if mentions(call, "file") else edits
 
 
@@ -216,17 +218,19 @@ def ranks_wait(program: Program, module: Module, read: ast.Call) -> bool:
 
 
 def has_barrier_above(program: Program, module: Module, node: ast.expr) -> bool:
-    """Whether a barrier for all ranks but 0 stands above ``node``, in a block around it."""
-    barriers = module.calls_to("barrier")
-    if not barriers:
-        return False
+    """Whether a barrier for all ranks but 0 stands above ``node``, in a block around it.
+
+    Not where rank 0 has met them since, as behind the download of a model.
+    """
     blocks = {
         id(module.parents[up]) for up in (node, *module.ancestors(node)) if up in module.parents
     }
-    return any(
-        precedes(barrier, node)
+    above = [
+        roles_reaching(program, module, barrier) & RANKS
+        for barrier in module.calls_to("barrier")
+        if precedes(barrier, node)
         and module.function(barrier) is module.function(node)
-        and roles_reaching(program, module, barrier) & RANKS == {Role.OTHER}
         and id(module.parents[module.parents[module.statement(barrier)]]) in blocks
-        for barrier in barriers
-    )
+    ]
+    met = [roles for roles in above if roles in ({Role.OTHER}, {Role.MAIN})]
+    return bool(met) and met[-1] == {Role.OTHER}

@@ -15,17 +15,16 @@ Source       torch.nn.parallel.DistributedDataParallel (forward synchronises buf
 import ast
 from collections.abc import Iterator
 
-from ..analysis.language.conditions import condition
 from ..analysis.models.buffers import forward_meets
 from ..analysis.ranks.evaluating_ranks import may_be_bare
-from ..analysis.ranks.rank_reach import Role, is_rank_test, rank_gates, value_for_role
+from ..analysis.ranks.rank_reach import Role, rank_gates, value_for_role
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.program import Program
-from ..editing.edits import Edit, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import takes_module_out
+from ..fixes.opened_gates import open_gate
 from ..source.module import Module
-from ..source.tree import Function, is_elif
+from ..source.tree import Function
 
 CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
 
@@ -81,26 +80,3 @@ def gates_on_the_way(
 def entry_line(entry: ast.AST, evaluation: Evaluation) -> str:
     """The line of the call; the name of an evaluation without a function has its line already."""
     return f" in line {entry.lineno}" if isinstance(entry, ast.Call) and evaluation.function else ""
-
-
-def open_gate(module: Module, gate: ast.If) -> tuple[Edit, ...]:
-    """Edits that take the rank out of a test whose rank part holds for a lone process."""
-    asked = condition(module, gate)
-    if asked.orelse:
-        return ()
-    if is_rank_test(module, asked.test):
-        if not value_for_role(module, asked.test, Role.SINGLE):
-            return ()
-        if asked.body is gate.body:
-            return (Unwrap(gate),)
-        return () if is_elif(gate, asked.body[0]) else (Unwrap(gate, "orelse"),)
-    if (
-        isinstance(asked.test, ast.BoolOp)
-        and isinstance(asked.test.op, ast.And)
-        and not asked.is_shared
-    ):
-        ranks = [part for part in asked.test.values if is_rank_test(module, part)]
-        others = [part for part in asked.test.values if part not in ranks]
-        if ranks and others and all(value_for_role(module, part, Role.SINGLE) for part in ranks):
-            return (Rewrite(asked.test, " and ".join(map(module.conjunct, others))),)
-    return ()

@@ -2,7 +2,8 @@
 
 What         An evaluation goes over the training's loader, whose sampler deals the examples to the
              ranks, and nothing brings the parts together. So does a loop beside the training that
-             counts or adds up what is in the batches, such as how often each class comes.
+             counts or adds up what is in the batches, such as how often each class comes, and one
+             that goes over several loaders in turn, the training's among them.
 At run time  The training accuracy that is printed is that of 1/N of the examples, of others in each
              epoch, and another one on each rank. A rank that stops, or keeps the best model, by it
              leaves its peers waiting. Class weights and means differ from rank to rank.
@@ -17,16 +18,18 @@ import ast
 import builtins
 from collections.abc import Iterator
 
-from ..analysis.language.name_flow import FILLING, spread
+from ..analysis.language.name_flow import FILLING, names_in, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
-from ..analysis.ranks.evaluating_ranks import combines_parts
+from ..analysis.ranks.evaluating_ranks import combines, combines_parts
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.loaders import Loader, loader_of, trace_loader
+from ..analysis.training.loaders_in_lists import loaders_in_turn
 from ..analysis.training.program import Program
+from ..analysis.training.train_loops import is_backward
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import bound_names, is_inside, mentions, parameters, within
+from ..source.tree import bound_names, everywhere, is_inside, mentions, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF512", Severity.DEGRADED, Safety.SAFE
 
@@ -36,9 +39,17 @@ WHOLE = "over_all_examples"  # of helper_code.py
 
 def findings(program: Program) -> Iterator[Finding]:
     seen: set[ast.AST] = set()  # a function with two loops is told of once
+    several = list(loops_in_turn(program))
+    for module, loop, name in several:
+        because = f"{name} may be the training's loader, which deals this rank a part of the data"
+        first = next(stmt for stmt in loop.body if mentions(stmt, name))
+        edits = (Insert(first, f"{name} = {WHOLE}({name})"), Define(WHOLE))
+        yield Finding(module, loop, because, edits)
     for evaluation in program.evaluations:
         scope = evaluation.function or evaluation.loop
         if scope in seen or goes_over_all(evaluation, scope):
+            continue
+        if any(is_inside(evaluation.loop, loop) for _, loop, _ in several):
             continue
         place = training_loader_place(program, evaluation)
         if place is None or combines_parts(program, evaluation):
@@ -68,10 +79,21 @@ def training_loader_place(
         return (module, evaluation.loop) if is_dealt else None
     for where, call in program.callers(function):
         passed = argument_for_parameter(module, function, call, name)
-        loader = None if passed is None else trace_loader(program, where, passed)
-        if passed is not None and loader is not None and deals_training(program, loader):
+        if passed is not None and any(
+            deals_training(program, loader) for loader in passed_loaders(program, where, passed)
+        ):
             return where, passed
     return None
+
+
+def passed_loaders(program: Program, module: Module, passed: ast.expr) -> Iterator[Loader]:
+    """The loaders that an argument may be, also each of those that a loop goes through."""
+    loader = trace_loader(program, module, passed)
+    if loader is not None:
+        yield loader
+    for up in module.ancestors(passed) if isinstance(passed, ast.Name) else ():
+        if isinstance(up, ast.For) and names_in(passed) & bound_names(up.target):
+            yield from loaders_in_turn(program, module, up)
 
 
 def deals_training(program: Program, loader: Loader) -> bool:
@@ -88,6 +110,50 @@ def go_over_all(evaluation: Evaluation) -> tuple[Edit, ...]:
         return ()
     first = next(stmt for stmt in function.body if mentions(stmt, name))
     return (Insert(first, f"{name} = {WHOLE}({name})"), Define(WHOLE))
+
+
+def loops_in_turn(program: Program) -> Iterator[tuple[Module, ast.For, str]]:
+    """Loops over several loaders, a training's dealt one among them, that do not train by them.
+
+    Each with the name that it gives the loader: ``for loader in [train_loader, dev_loader]``, with
+    a loop over that in it.
+    """
+    if not any(each.distributed_samplers for each in program.training_loaders):
+        return
+    for module in program.modules:
+        for loop in module.nodes(ast.For):
+            name = loader_gone_over(loop)
+            if (
+                name
+                and takes_training_loader(program, module, loop)
+                and program.is_live(module, loop)
+                and not any(is_inside(call, loop) for call in module.calls_to(WHOLE))
+                and not goes_back(program, module, loop)
+                and not combines(program, module, module.scope_statements(loop))
+            ):
+                yield module, loop, name
+
+
+def loader_gone_over(loop: ast.For) -> str:
+    """The name that a loop binds, and over which, or what is made of it, another one goes in it."""
+    iterated = {name for inner in within(loop.body, ast.For) for name in names_in(inner.iter)}
+    found = [
+        name
+        for name in (bound_names(loop.target) if iterated else ())
+        if iterated & spread(loop.body, [name]).names
+    ]
+    return found[0] if len(found) == 1 else ""
+
+
+def takes_training_loader(program: Program, module: Module, loop: ast.For) -> bool:
+    """Whether the training's loader, which deals its examples, is one of those of a loop."""
+    return any(deals_training(program, each) for each in loaders_in_turn(program, module, loop))
+
+
+def goes_back(program: Program, module: Module, loop: ast.For) -> bool:
+    """Whether a loop computes gradients, itself or in a function that it calls."""
+    code = [loop, *(function for _, function in program.functions_below(module, loop))]
+    return any(is_backward(call) for part in code for call in everywhere(part, ast.Call))
 
 
 def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:

@@ -64,7 +64,8 @@ from ..source.tree import (
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
 OWN_CARD = "onto_own_card"
-LOOKS = (*EXISTS, *LOOKING, "iglob", "rglob", "iterdir", "walk")
+LISTS = (*LOOKING, "iglob", "rglob", "iterdir", "walk")
+LOOKS = (*EXISTS, *LISTS)
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -166,7 +167,7 @@ def loaded_optimizer(module: Module, load: ast.Call) -> str:
 def too_early(program: Program, module: Module, call: ast.Call, saved: ast.Call) -> Finding:
     """A finding of ``call``, which reads what another call of its function saves."""
     place = loop_behind_save(module, module.statement(call), saved)
-    place = first_to_look(module, place, saved)
+    place = first_to_look(program, module, place, saved)
     because = "rank 0 may still be writing it when another rank reads"
     edits: tuple[Edit, ...] = (Insert(place, WAIT),)
     if runs_for_some_alone(program, module, place):
@@ -355,7 +356,7 @@ def loop_behind_save(module: Module, stmt: ast.stmt, saved: ast.Call) -> ast.stm
     return outermost
 
 
-def first_to_look(module: Module, place: ast.stmt, saved: ast.Call) -> ast.stmt:
+def first_to_look(program: Program, module: Module, place: ast.stmt, saved: ast.Call) -> ast.stmt:
     """The first statement below the save that looks which files there are for ``place``, or that.
 
     ``if os.path.exists(path):`` around it, and ``folders = glob(path)`` above a loop over them or a
@@ -364,7 +365,7 @@ def first_to_look(module: Module, place: ast.stmt, saved: ast.Call) -> ast.stmt:
     for up in module.ancestors(place):
         if not isinstance(up, ast.If) or not precedes(saved, up):
             break
-        looks = looks_for_files(module, up.test) or depends_on_files(module, up.test)
+        looks = looks_for_files(program, module, up.test) or depends_on_files(module, up.test)
         if looks and not is_elif(module.parents[up], up):
             place = up
     read = heads(place) or [place]
@@ -376,10 +377,14 @@ def first_to_look(module: Module, place: ast.stmt, saved: ast.Call) -> ast.stmt:
             break
         if bound & names:
             names |= {name.id for name in everywhere(stmt, ast.Name)}
-            place = stmt if looks_for_files(module, stmt) else place
+            place = stmt if looks_for_files(program, module, stmt) else place
     return place
 
 
-def looks_for_files(module: Module, node: ast.AST) -> bool:
-    """Whether a test or statement asks which files or folders there are."""
-    return any(module.last_name(call.func) in LOOKS for call in everywhere(node, ast.Call))
+def looks_for_files(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether a test or statement asks which files or folders there are, or lists them below."""
+    return any(module.last_name(call.func) in LOOKS for call in everywhere(node, ast.Call)) or any(
+        where.last_name(call.func) in LISTS
+        for where, function in program.functions_below(module, node)
+        for call in within(function.body, ast.Call)
+    )

@@ -36,7 +36,7 @@ from ..analysis.effects.written_paths import (
     may_be_named_by_share,
     names_rank,
 )
-from ..analysis.language.name_flow import names_in, spread
+from ..analysis.language.name_flow import names_in, roots, spread
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.certain_reach import surely_on_every_rank
 from ..analysis.ranks.divergence_walk import enumerated_name
@@ -193,14 +193,13 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
             return Finding(module, call, f"{because}; ranks may pass it unequally often")
         waits = tuple(Insert(test, WAIT, "after") for _, test in tests)
         edits = (*edits, *waits, Import("torch"))
-    if (
-        each.effect.kind is Kind.REMOVE
-        and not runs_command
-        and is_read_before(program, module, stmt, each.path)
-    ):
-        if not in_lock_step(program, module, stmt):
-            return Finding(module, call, f"{because}; ranks may pass it unequally often")
-        edits = (Insert(stmt, STILL_READING), *edits, Import("torch"))
+    if each.effect.kind is Kind.REMOVE and not runs_command:
+        reads = reads_beside(program, module, stmt, each.path)
+        if any(precedes(read, stmt) for read in reads):
+            place = loop_below(module, reads, stmt)
+            if not in_lock_step(program, module, place):
+                return Finding(module, call, f"{because}; ranks may pass it unequally often")
+            edits = (Insert(place, STILL_READING), *edits, Import("torch"))
     return Finding(module, call, because, edits)
 
 
@@ -214,8 +213,10 @@ def is_numbered_by_share(program: Program, module: Module, call: ast.Call, path:
     )
 
 
-def is_read_before(program: Program, module: Module, stmt: ast.stmt, path: ast.expr | None) -> bool:
-    """Whether a line above, in the same function, reads a file on other ranks than rank 0 too.
+def reads_beside(
+    program: Program, module: Module, stmt: ast.stmt, path: ast.expr | None
+) -> list[ast.Call]:
+    """The calls in the same function that read a file on other ranks than rank 0 too.
 
     A function of the program that gets the path may read it.
     """
@@ -226,14 +227,47 @@ def is_read_before(program: Program, module: Module, stmt: ast.stmt, path: ast.e
         for value in argument_values(call)
         if program.callees(module, call)
     ]
-    return path is not None and any(
-        used is not None
-        and is_same_file(program, module, used, path)
-        and module.function(call) is module.function(stmt)
-        and precedes(call, stmt)
-        and Role.OTHER in roles_reaching(program, module, call)
+    return [
+        call
         for call, used in uses
-    )
+        if path is not None
+        and used is not None
+        and module.function(call) is module.function(stmt)
+        and (is_same_file(program, module, used, path) or is_of_same_list(module, used, path))
+        and Role.OTHER in roles_reaching(program, module, call)
+    ]
+
+
+def loop_below(module: Module, reads: list[ast.Call], stmt: ast.stmt) -> ast.stmt:
+    """The outermost loop around a statement that has none of the reads in it, or the statement.
+
+    Ranks wait ahead of it once: how often each comes to the statement in it may hang on the files.
+    """
+    inside = {up for call in reads for up in module.ancestors(call)}
+    place = stmt
+    for up in module.ancestors(stmt):
+        if up in inside:
+            break
+        if isinstance(up, ast.For | ast.While):
+            place = up
+    return place
+
+
+def is_of_same_list(module: Module, used: ast.expr, path: ast.expr) -> bool:
+    """Whether ``used`` is of a loop over a list of which ``path`` comes too, as of another loop."""
+    body = module.scope_statements(path)
+    for loop in module.ancestors(used):
+        if not isinstance(loop, ast.For) or path in within([loop], type(path)):
+            continue
+        passed = loop.iter.args if isinstance(loop.iter, ast.Call) else [loop.iter]
+        lists = {each.id for each in passed if isinstance(each, ast.Name)}
+        if (
+            lists
+            and names_in(used) & spread([loop], roots(loop.target)).names
+            and names_in(path) & spread(body, lists).names
+        ):
+            return True
+    return False
 
 
 def is_same_file(program: Program, module: Module, first: ast.expr, second: ast.expr) -> bool:

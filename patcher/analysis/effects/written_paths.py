@@ -121,6 +121,9 @@ def names_rank(
             return True
         if not isinstance(node, ast.expr) or isinstance(node, ast.IfExp):
             continue
+        ranks = [name for name in everywhere(node, ast.Name) if OF_A_RANK.search(name.id)]
+        if ranks and all(is_constant(program, module, name) for name in ranks):
+            continue  # str(local_rank), where all calls pass 0
         first, second = (value_for_role(module, node, role) for role in (Role.MAIN, Role.OTHER))
         are_numbers = type(first) is int and type(second) is int  # neither unknown nor a test
         if (are_numbers and first != second) or is_called_rank(program, module, node):

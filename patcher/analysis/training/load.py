@@ -36,6 +36,7 @@ ABOUT_TRAINING = (
     r"|^[ \t]*(?:from|import) [^\n]*\b(?:models?|networks?|losses)\b"  # of a factory
     r"|CUDA_VISIBLE_DEVICES|\bset_device\(|torch\.device\(|['\"]cuda:"  # which card it chooses
     r"|torch\.optim\b|\boptim\."  # what steps the model
+    r"|\.grad\b"  # what an attack reads between two passes
     r"|random\.(?:choice|shuffle|sample|permutation|rand)|\brandperm\("  # what is drawn of the data
     r"|^[ \t]*(?:from|import) torch(?:vision|audio|text)\b[^\n]*\bdatasets\b"  # what it downloads
     # Whose words each rank numbers in an order of its own.

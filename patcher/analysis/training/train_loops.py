@@ -26,6 +26,7 @@ from ..language.name_flow import names_in, spread
 from ..language.objects import class_of
 from .frameworks import OPTIMIZERS
 from .loaders import SOURCE_NAMES, Loader, NextLoader, loader_of, next_loaders, trace_loader
+from .loaders_in_lists import is_of_several
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
 PASSED_THROUGH = ("tqdm", "enumerate", "master_bar", "progress_bar", "track", "epochs", "steps")
@@ -319,6 +320,8 @@ def _train_loop(
         test, modulo, in_else = None, None, False  # what its losses are divided by is elsewhere
     outer = loop_around(module, loop)
     loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
+    if loader is not None and isinstance(loop, ast.For) and is_of_several(graph, module, loop):
+        loader = None  # to deal one of them would leave the others as they are
     if (
         loader is None
         and isinstance(loop, ast.For)

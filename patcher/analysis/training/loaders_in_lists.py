@@ -1,0 +1,58 @@
+"""Loaders that a loop takes from a list, one after the other."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...source.module import Module
+from ...source.tree import bound_names, everywhere, parameters
+from ..language.call_graph import CallGraph
+from ..language.name_flow import names_in
+from ..language.passed_arguments import argument_for_parameter
+from .loaders import Loader, trace_loader
+
+MAX_DEPTH = 4  # names and calls between a loop and the list
+
+
+def loaders_in_turn(graph: CallGraph, module: Module, loop: ast.For) -> Iterator[Loader]:
+    """The loaders in the list that a loop goes over, also in one that callers pass."""
+    for where, display in lists_of(graph, module, loop.iter):
+        for element in (*everywhere(display, ast.Name), *everywhere(display, ast.Attribute)):
+            loader = trace_loader(graph, where, element)
+            if loader is not None:
+                yield loader
+
+
+def is_of_several(graph: CallGraph, module: Module, loop: ast.For) -> bool:
+    """Whether a loop goes over one loader after the other of those that a loop around it takes."""
+    names = names_in(loop.iter)
+    return any(
+        len({loader.call for loader in loaders_in_turn(graph, module, up)}) > 1
+        for up in module.ancestors(loop)
+        if isinstance(up, ast.For) and names & bound_names(up.target)
+    )
+
+
+def lists_of(
+    graph: CallGraph, module: Module, node: ast.expr, depth: int = 0
+) -> Iterator[tuple[Module, ast.expr]]:
+    """The lists, tuples and dictionaries that an expression may go over, each with its module."""
+    sources: list[tuple[Module, ast.expr]] = []
+    match node:
+        case ast.List() | ast.Tuple() | ast.Dict():
+            yield module, node
+        case ast.Call(func=ast.Attribute(value=owner, attr="items" | "values")):
+            sources = [(module, owner)]
+        case ast.Call(func=ast.Name()):  # zip(names, loaders)
+            sources = [(module, each) for each in node.args]
+        case ast.Name():
+            sources = [(module, each) for each in module.alternatives(node, node)]
+            function = module.function(node)
+            if not sources and function is not None and node.id in parameters(function):
+                for where, call in graph.callers(function):
+                    passed = argument_for_parameter(module, function, call, node.id)
+                    if passed is not None:
+                        sources.append((where, passed))
+    for where, source in sources if depth < MAX_DEPTH else ():
+        yield from lists_of(graph, where, source, depth + 1)
