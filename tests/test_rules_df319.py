@@ -67,6 +67,12 @@ NOOP: list[tuple[str, str]] = [
     ("what all ranks have seen", script(before="bank = torch.zeros(9, 4)",
         loss="loss = F.cross_entropy(features @ bank.t(), y)",
         after="bank[y] = all_gathered(features)")),
+    ("names of an evaluation between two steps, which a comprehension has, too", script(
+        loss="x = [t.cuda() for t in x]; loss = F.cross_entropy(model(x)[1], y)",
+        after="for row in model(x)[1]:\n            t = row.cpu(); t = list(t); names.append(t)\n"
+        "        with open('names', 'w') as f:\n            f.write(str(names))")),
+    ("a log that goes along with the batches", script(before="log = Log()",
+        after="log.update(loss=loss.item())").replace("enumerate(loader)", "log.every(loader)")),
     ("one process", script(before="bank = torch.zeros(9, 4)",
         loss="loss = F.cross_entropy(features @ bank.t(), y)", after="bank[y] = features")
         .replace("torch.distributed.init_process_group", "print")

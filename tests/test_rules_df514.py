@@ -62,6 +62,8 @@ NOOP: list[tuple[str, str]] = [
         training="train(args, net, loader)")),
     ("a score that the training shows", script(result="dev_acc", end="return sum(losses)",
         body="best = max(best, dev_acc)", training="train((epoch, best), net, loader)")),
+    ("what nobody reads has the name of the epochs' counter", script(result="scores, _",
+        body="print(scores)", training="for _ in range(2):\n            train(_, net, loader)")),
     ("the results of all ranks", script(end="return gathered(losses)")),
     ("rank 0's already", script(**ASKED)),
     ("rank 0 alone looks at it", script(call="None", body="if torch.distributed.get_rank() == 0:\n"

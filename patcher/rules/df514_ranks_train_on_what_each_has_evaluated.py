@@ -33,9 +33,9 @@ from ..source.tree import Function, argument_values, everywhere, within
 CODE, SEVERITY, SAFETY = "DF514", Severity.ERROR, Safety.SAFE
 
 HELPER = "what_rank_0_has"
-TOLD = re.compile(  # who is told a score, and settings
+TOLD = re.compile(  # who is told a score, scores, settings, and a name for nothing
     r"loss$|log|writ|meter|track|record|hist|bar$|wandb|sched|stop|sav|print|metric|csv"
-    r"|^best|acc|f1|auc|bleu|ppl|perplexity"
+    r"|^_+$|^best|acc|f1|auc|bleu|ppl|perplexity"
     r"|^(args|opts?|cfg|config|options|flags|hparams|state)$",
     re.IGNORECASE,
 )

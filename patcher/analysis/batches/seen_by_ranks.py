@@ -34,6 +34,8 @@ def kept_of_batches(loop: TrainLoop) -> Iterator[Kept]:
     needed = names_of_losses(loop, around)
     if isinstance(loop.steps, ast.For):
         needed = made_from(around, needed | names_in(loop.steps.iter))
+        needed -= names_that_go_along(loop.steps.iter)
+    batch |= own_names(body)
     found: set[str] = set()
     for stmt, name in sorted(
         [*filled(module, body, known), *bound_again(body, known)], key=lambda each: each[0].lineno
@@ -52,6 +54,25 @@ def names_of_batch(loop: TrainLoop) -> set[str]:
         if any(isinstance(call.func, ast.Name) and call.func.id == "next" for call in calls):
             names |= taking(stmt.targets)
     return names - {loop.step_name}
+
+
+def names_that_go_along(iterated: ast.expr) -> set[str]:
+    """A log that goes along with the batches, ``log.every(loader)``, and gives them as they are."""
+    func = iterated.func if isinstance(iterated, ast.Call) else None
+    return names_in(func.value) if isinstance(func, ast.Attribute) else set()
+
+
+def own_names(body: list[ast.stmt]) -> set[str]:
+    """The names that inner loops, comprehensions and ``with`` bind anew, which keep nothing."""
+    targets = [each.target for each in within(body, ast.For)]
+    targets += [each.target for each in within(body, ast.comprehension)]
+    targets += [
+        item.optional_vars
+        for each in within(body, ast.With)
+        for item in each.items
+        if item.optional_vars is not None
+    ]
+    return taking(targets)
 
 
 def contents(value: ast.expr) -> set[str]:
