@@ -40,12 +40,14 @@ class CacheEntry:
     """The findings in one script, and the modules that they depend on.
 
     ``error`` is without the path; paths are relative to the script's folder, "" is the script.
+    ``unread`` are imports that could not be read, of a script in which nothing is found.
     """
 
     key: str
     probes: tuple[tuple[str, str | None], ...]  # modules looked for, with digests or None
     diagnostics: tuple[Diagnostic, ...]
     error: str
+    unread: tuple[str, ...] = ()
 
 
 NO_FINDINGS = CacheEntry("", (), (), "")
@@ -191,8 +193,9 @@ class Cache:
             self.stamps, records = marshal.loads(body)
         except (OSError, ValueError, EOFError, TypeError):
             return
-        for key, probes, found, error in records:
-            entry = CacheEntry(key, probes, tuple(Diagnostic(*item) for item in found), error)
+        for key, probes, found, error, unread in records:
+            items = tuple(Diagnostic(*item) for item in found)
+            entry = CacheEntry(key, probes, items, error, unread)
             self.entries.setdefault(key, []).append(entry)
 
     def save(self) -> None:
@@ -204,7 +207,13 @@ class Cache:
         live = {f"{os.path.basename(path)} {stamp[1]}" for path, stamp in self.stamps.items()}
         live |= {self.key(path) or "" for path in self.digests}
         records = [
-            (key, entry.probes, [values(item) for item in entry.diagnostics], entry.error)
+            (
+                key,
+                entry.probes,
+                [values(item) for item in entry.diagnostics],
+                entry.error,
+                entry.unread,
+            )
             for key, entries in self.entries.items()
             if key in live
             for entry in entries

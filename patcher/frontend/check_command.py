@@ -4,18 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 
 from ...errors import InputError
 from .cache import Cache, open_cache
-from .checker import check_files, check_script, with_user_paths
+from .checker import ScriptResult, check_files, check_script, with_user_paths
 from .diagnostics import Diagnostic, printable
 from .output import FORMATS, statistics
 from .progress import shown_progress
 from .request import Request
 
-MAX_NAMES = 3  # of what is skipped, in the line at the end
+MAX_NAMES = 3  # of what is skipped or not read
 
 
 def check(
@@ -69,10 +69,23 @@ def check(
         print(text)
     for message in errors:
         print(f"ddpfix: {message}", file=sys.stderr)
+    for line in unread_imports(files, results):
+        print(line, file=sys.stderr)
     if len(errors) < len(results):
         print(counts(items, len(results), len(errors), request.skipped), file=sys.stderr)
     fails = any(not item.is_note for item in items) and not exit_zero
     return 2 if errors else 1 if fails else 0
+
+
+def unread_imports(files: Sequence[str], results: Sequence[ScriptResult]) -> Iterator[str]:
+    """A line on each script in which nothing is found, and not all was read; on the first few."""
+    found = [(file, each.unread) for file, each in zip(files, results, strict=True) if each.unread]
+    for file, names in found[:MAX_NAMES]:
+        more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+        listed = ", ".join(map(printable, names[:MAX_NAMES]))
+        yield f"{printable(file)}: nothing found in what could be read; not read: {listed}{more}"
+    if len(found) > MAX_NAMES:
+        yield f"nor was all read of {number(len(found) - MAX_NAMES, 'other file')}"
 
 
 def counts(items: Sequence[Diagnostic], files: int, unread: int, skipped: Sequence[str]) -> str:

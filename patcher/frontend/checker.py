@@ -30,10 +30,14 @@ CHUNKS_PER_WORKER = 8
 
 @record
 class ScriptResult:
-    """The diagnostics of one script, or why it cannot be checked."""
+    """The diagnostics of one script, or why it cannot be checked.
+
+    ``unread`` are imports that could not be read, where nothing was found.
+    """
 
     diagnostics: tuple[Diagnostic, ...]
     error: FileError | None
+    unread: tuple[str, ...] = ()
 
 
 CLEAN = ScriptResult((), None)
@@ -76,7 +80,7 @@ def check_files(
 def with_user_paths(path: str, entry: CacheEntry) -> ScriptResult:
     """An entry's diagnostics, with the paths by which the user named the files."""
     if not entry.diagnostics and not entry.error:
-        return CLEAN
+        return ScriptResult((), None, entry.unread) if entry.unread else CLEAN
     folder = folder_of(path)
     found = [
         replace(item, path=joined(folder, item.path) if item.path else path)
@@ -191,4 +195,12 @@ def check_script(
         )
     except Exception as error:  # a mistake of ours costs this file, and is not remembered
         return CacheEntry("", (), (), own_mistake(error))
-    return CacheEntry(key, tuple(probes.items()), found, "")
+    return CacheEntry(key, tuple(probes.items()), found, "", () if found else unread_by(program))
+
+
+def unread_by(program: Program) -> tuple[str, ...]:
+    """What a script imports that could not be read, where nothing that was read trains."""
+    script = program.script
+    if not program.unread or not script.is_program or program.train_loops:
+        return ()
+    return tuple(name for file, _, name in program.unread if file == script.source.name)
