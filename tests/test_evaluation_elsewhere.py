@@ -131,19 +131,18 @@ def test_a_name_that_a_later_loop_binds_anew_is_no_result(around: str, is_shared
 
 RETURNS = {
     "hits / len(loader.dataset)": True,
-    "hits / len(loader)": False,
+    "hits / len(loader)": True,
     "hits / loader.batch_size": False,
 }
 
 
 @pytest.mark.parametrize(("value", "shares"), RETURNS.items(), ids=RETURNS)
-def test_what_is_divided_by_the_batches_of_one_rank_is_not_gathered(
-    value: str, shares: bool
-) -> None:
+def test_what_is_divided_by_what_is_of_one_rank_is_not_gathered(value: str, shares: bool) -> None:
     score = SCORE.partition("import torch\n")[2].replace("return hits", f"return {value}")
     text = fixed("DF505", SCRIPT.format(imports=score, test_loader=TEST_LOADER))
     assert ("shard_of_batches(eval_dataset, 4)" in text) is shares
     assert ("hits = gathered(hits)" in text) is shares
+    assert ("hits / eval_batches" in text) is ("len(loader)" in value and "dataset" not in value)
 
 
 OF_AN_OBJECT = """\
