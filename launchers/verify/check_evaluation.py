@@ -84,7 +84,7 @@ def scores_once(evidence: Evidence) -> Row:
         f"{len(expected)} evaluations ({comma_list(sizes)} examples) in each of "
         f"{len(evidence.groups)} groups: each example once; the same scores on every rank; "
         + _compared_files(texts, rounded)
-        + _own_numbers(evidence, names)
+        + _own_numbers(evidence)
         + _unproven_order(evidence.reference, texts, sizes),
     )
 
@@ -98,20 +98,16 @@ def _compared_files(alike: Sequence[str], rounded: Sequence[str]) -> str:
     return ", ".join(found) or "no text file to compare"
 
 
-def _own_numbers(evidence: Evidence, names: Sequence[str]) -> str:
+def _own_numbers(evidence: Evidence) -> str:
     """A clause on files with numbers of training, which are one rank's; "" where there is none."""
-    own = [
+    own = {
         name
-        for name in evidence.unsteady.steady_files(names)
-        if any(
-            (evidence.reference_of(run).output / name).read_bytes()
-            != (run.output / name).read_bytes()
-            and _apart(evidence.reference_of(run), run, name) is NumbersApart.TRAINING
-            for run in evidence.groups
-            if (run.output / name).is_file()
+        for run in evidence.groups
+        for name in _files_apart(
+            evidence.reference_of(run), run, evidence.unsteady, NumbersApart.TRAINING
         )
-    ]
-    return f"; numbers of training in {first_few(own)} are of rank 0's share" if own else ""
+    }
+    return f"; numbers of training in {first_few(sorted(own))} are of rank 0's share" if own else ""
 
 
 def _unproven_order(run: RunTrace, names: Sequence[str], sizes: Sequence[int]) -> str:
@@ -148,16 +144,21 @@ def unnamed_numbers(evidence: Evidence) -> list[str]:
     found = []
     for run, _ in pairs_to_compare(evidence):
         base = evidence.reference_of(run)
-        names = evidence.unsteady.steady_files(
-            different_files(base.output, run.output, text_only=True)
-        )
-        doubtful = [name for name in names if _apart(base, run, name) is NumbersApart.UNKNOWN]
+        doubtful = _files_apart(base, run, evidence.unsteady, NumbersApart.UNKNOWN)
         if doubtful and not evidence.evaluations_cut_short and run.ended_well and base.ended_well:
             found.append(
                 f"{run.name}: {first_few(doubtful)} has other numbers than in {base.name}, as"
                 " training losses of one rank's share are"
             )
     return found
+
+
+def _files_apart(
+    base: RunTrace, run: RunTrace, unsteady: Unsteady, kind: NumbersApart
+) -> list[str]:
+    """The text files in which two runs differ by numbers of a kind."""
+    names = unsteady.steady_files(different_files(base.output, run.output, text_only=True))
+    return [name for name in names if _apart(base, run, name) is kind]
 
 
 def _apart(base: RunTrace, run: RunTrace, name: str) -> NumbersApart:
@@ -256,11 +257,7 @@ def score_difference(base: RunTrace, run: RunTrace, unsteady: Unsteady) -> str:
 
 
 def _file_differences(base: RunTrace, run: RunTrace, unsteady: Unsteady) -> str:
-    names = [
-        name
-        for name in unsteady.steady_files(different_files(base.output, run.output, text_only=True))
-        if _apart(base, run, name) is NumbersApart.EXAMPLES
-    ]
+    names = _files_apart(base, run, unsteady, NumbersApart.EXAMPLES)
     return " and ".join(_line_difference(base, run, name) for name in names[:2])
 
 

@@ -64,10 +64,8 @@ def loader_counted(evaluation: Evaluation, call: ast.Call) -> ast.expr | None:
     for name in everywhere(loop.iter, ast.Name):
         value = module.definition(name, name)  # bar = tqdm(loader)
         texts |= set() if value is None else {module.text(n) for n in everywhere(value, ast.Name)}
-    texts &= {evaluation.loader.name, f"self.{evaluation.loader.name}"} | {
-        text for text in texts if text.startswith("self.")
-    }
-    return call.args[0] if module.text(call.args[0]) in texts else None
+    loaders = {text for text in texts if text == evaluation.loader.name or text[:5] == "self."}
+    return call.args[0] if module.text(call.args[0]) in loaders else None
 
 
 def is_read_behind(module: Module, loop: ast.For, name: ast.Name) -> bool:

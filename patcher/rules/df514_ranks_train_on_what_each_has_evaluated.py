@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterator
 
 from ..analysis.batches.loss_names import names_of_losses
-from ..analysis.language.name_flow import flows, names_in, taking
+from ..analysis.language.name_flow import flows, names_in, reached, taking
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import AVERAGE, SHARED, functions_leading_to, loops_that_step
 from ..analysis.ranks.deciding_scores import GATHERING
@@ -127,11 +127,11 @@ def flow_of(program: Program, module: Module, stmt: ast.stmt) -> Flow:
 def first_use(flow: Flow, names: set[str]) -> tuple[ast.stmt | ast.Call, str] | None:
     """Where a training gets what comes of some names, and its name; not for who is told scores."""
     pairs, uses = flow
-    known, before = {name for name in names if not TOLD.search(name)}, -1
-    while len(known) != before:
-        before = len(known)
-        for takers, givers in pairs:
-            if not takers <= known and givers & known:
-                known |= {name for name in takers if not TOLD.search(name)}
+    known = reached(((givers, untold(takers)) for takers, givers in pairs), untold(names))
     used = sorted(known & uses.keys())
     return (uses[used[0]], used[0]) if used else None
+
+
+def untold(names: set[str]) -> set[str]:
+    """The names but for those of who is told a score."""
+    return {name for name in names if not TOLD.search(name)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 
-from ..language.name_flow import flows, names_in, taking
+from ..language.name_flow import flows, names_in, reached, taking
 from ..training.train_loops import TrainLoop
 
 
@@ -19,16 +19,10 @@ def names_of_losses(loop: TrainLoop, body: list[ast.stmt] | None = None) -> set[
 
 def made_from(body: list[ast.stmt], names: set[str]) -> set[str]:
     """The names, and those that a block makes them of; but for what it puts into a text."""
-    pairs = [
+    pairs = (
         (taking(targets), names_in(value)) for targets, value in flows(body) if not is_text(value)
-    ]
-    known, before = set(names), -1
-    while len(known) != before:
-        before = len(known)
-        for takers, givers in pairs:
-            if takers & known:
-                known |= givers
-    return known
+    )
+    return reached(pairs, names)
 
 
 def is_text(value: ast.expr) -> bool:

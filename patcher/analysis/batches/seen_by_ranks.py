@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ...source.module import Module
 from ...source.tree import argument_values, bound_names, everywhere, within
-from ..language.name_flow import Tainted, flows, names_in, roots, taking
+from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
 from ..training.train_loops import TrainLoop
 from .carried_state import carried_names
 from .loss_names import made_from, names_of_losses
@@ -96,14 +96,8 @@ def contents(value: ast.expr) -> set[str]:
 
 def made_of(body: list[ast.stmt], names: set[str]) -> set[str]:
     """The names, and those that a block binds to something of them."""
-    pairs = [(taking(targets), contents(value)) for targets, value in flows(body)]
-    known, before = set(names), -1
-    while len(known) != before:
-        before = len(known)
-        for takers, givers in pairs:
-            if givers & known:
-                known |= takers
-    return known
+    pairs = ((contents(value), taking(targets)) for targets, value in flows(body))
+    return reached(pairs, names)
 
 
 def filled(module: Module, body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:

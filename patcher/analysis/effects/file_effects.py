@@ -245,7 +245,9 @@ def file_uses(module: Module) -> Iterator[FileUse]:
 def is_of_a_library(module: Module, function: ast.Attribute) -> bool:
     """``Image.open`` and ``tarfile.open``: functions of libraries, and no methods of a path."""
     head = module.dotted(function.value).partition(".")[0]
-    return head in sys.stdlib_module_names - {"pathlib"} or head in ("PIL", *OPENING_LIBRARIES)
+    if head == "pathlib":
+        return False
+    return head in sys.stdlib_module_names or head in ("PIL", *OPENING_LIBRARIES)
 
 
 def _by_older_word(call: ast.Call) -> ast.expr | None:

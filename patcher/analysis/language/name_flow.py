@@ -104,3 +104,14 @@ def roots(target: ast.expr) -> set[str]:
             return {f"self.{target.attr}"}
         target = owner
     return {target.id} if isinstance(target, ast.Name) else set()
+
+
+def reached(pairs: Iterable[tuple[set[str], set[str]]], names: Iterable[str]) -> set[str]:
+    """The names, and those that pairs lead to: each from any of its first to all of its second."""
+    pairs, known, before = [*pairs], {*names}, -1
+    while len(known) != before:
+        before = len(known)
+        for first, second in pairs:
+            if first & known:
+                known |= second
+    return known

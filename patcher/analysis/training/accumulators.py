@@ -286,13 +286,13 @@ def hands_on(evaluation: LoopOfEvaluation, own: set[ast.expr]) -> bool:
 
     ``add_results(results, output)`` and ``np.add.at(counts, labels, 1)``.
     """
-    module, loop = evaluation.module, evaluation.loop
+    module, loop, before = evaluation.module, evaluation.loop, {*evaluation.before}
     mutable = {
         name
         for stmt in within(module.scope_statements(loop), ast.Assign)
         if not is_inside(stmt, loop)
         for name, value in assigned_pairs(stmt)
-        if is_container(module, value) or (stmt in evaluation.before and is_object(module, value))
+        if is_container(module, value) or (stmt in before and is_object(module, value))
     }
     return any(
         node not in own
