@@ -454,6 +454,9 @@ SHARED = {
         forward="out, state = model(batch, state)\n        loss = out.mean()\n"
         "        loss.backward()",
     ),
+    "a batch that moves to the card under its own name": script(
+        forward="batch = batch.cuda()\n        loss = model(batch).mean()\n        loss.backward()"
+    ),
     "a sum of losses": script(
         setup="total = 0",
         forward="loss = model(batch).mean()\n        loss.backward()\n        total += loss.item()",
