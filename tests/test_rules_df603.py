@@ -62,6 +62,8 @@ FIX: list[tuple[str, str, str]] = [
     ("by a function", script(before=HELPER, body="keep(model)"),
      opened(before=HELPER, body="keep(model)")),
     ("on demand", script(test=f"{LONE} and args.keep"), script(test="args.keep")),
+    ("where the opposite does not hold",
+     script(test=f"not {LONE}", body=f"pass\n    else:\n        {SAVE}"), opened()),
     ("beside other files", script(body=f"os.makedirs('last'); {SAVE}"),
      script(test="%").replace("    if %:\n", "").replace(
          f"        {SAVE}", f"    os.makedirs('last'); {SAVE}")),

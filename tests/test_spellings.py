@@ -28,6 +28,23 @@ def test_another_spelling_changes_nothing(kind: str, bases: Baselines) -> None:
         assert verdict == "same", f"{mutant.script} seed {mutant.seed}: {verdict}\n{details}"
 
 
+ONCE_ANOTHER = [  # a kind and a script of which mutants had other findings or another patch
+    ("keywords", "dataparallel_trainer"),  # DataParallel(module=self.model)
+    ("keywords", "mp_spawn"),  # main_worker(gpu=0, …) beside spawn(main_worker, …)
+    ("test in a name", "loader_list"),  # is_main = args.local_rank in [-1, 0]
+]
+
+
+@pytest.mark.parametrize(("kind", "script"), ONCE_ANOTHER)
+def test_what_was_once_another_program_is_the_same(
+    kind: str, script: str, bases: Baselines
+) -> None:
+    paths = [path for path in fixture_scripts() if path.stem == script]
+    (mutant,) = mutants(paths, [kind], 1, SEED)
+    verdict, details = judge(bases, mutant)
+    assert verdict == "same", details
+
+
 @functools.cache
 def spelled_once(text: str) -> dict[str, str]:
     return one_spelling({"": text})

@@ -25,6 +25,7 @@ from ..analysis.effects.written_paths import (
     names_rank,
     parts_of_text,
 )
+from ..analysis.language.conditions import condition
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import (
@@ -161,7 +162,8 @@ def forgiving(module: Module, call: ast.Call) -> tuple[Edit, ...]:
 def is_left_to_one(program: Program, module: Module, call: ast.Call) -> bool:
     """Whether one rank alone comes to a call, and not one of each machine."""
     gates = rank_gates(module, call)
-    is_local = any("local" in module.text(gate.test).lower() for gate in gates)
+    tests = [condition(module, gate).test for gate in gates]
+    is_local = any("local" in module.text(test).lower() for test in tests)
     return Role.OTHER not in roles_reaching(program, module, call) and not is_local
 
 

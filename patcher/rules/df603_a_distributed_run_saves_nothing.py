@@ -13,6 +13,7 @@ Source       torch.nn.parallel.DistributedDataParallel (all ranks have the same 
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.conditions import condition
 from ..analysis.ranks.rank_reach import Role, rank_gates, roles_reaching, value_for_role
 from ..analysis.training.program import Program, trains_on_several_devices
 from ..editing.edits import Edit
@@ -82,9 +83,10 @@ def lone_gates(
     gates = [
         gate
         for gate in rank_gates(module, call)
-        if is_within(call, gate.body)
-        and value_for_role(module, gate.test, Role.MAIN) is False
-        and value_for_role(module, gate.test, Role.SINGLE) is not False
+        for asked in [condition(module, gate)]
+        if is_within(call, asked.body)
+        and value_for_role(module, asked.test, Role.MAIN) is False
+        and value_for_role(module, asked.test, Role.SINGLE) is not False
     ]
     function = module.function(call)
     for gate in gates:
@@ -96,7 +98,7 @@ def lone_gates(
 
 def edits_of(module: Module, gate: ast.If, place: ast.Call) -> tuple[Edit, ...]:
     """Edits that let all ranks come to files, and to nothing else."""
-    called = [call for call in within(gate.body, ast.Call) if call is not place]
+    called = [call for call in within(condition(module, gate).body, ast.Call) if call is not place]
     if any(module.last_name(call.func) not in OF_FILES for call in called):
         return ()
     return open_gate(module, gate)

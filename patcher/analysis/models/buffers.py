@@ -9,7 +9,15 @@ import ast
 import re
 
 from ...source.module import Module
-from ...source.tree import Function, bound_names, everywhere, keyword, names_within, parameters
+from ...source.tree import (
+    Function,
+    argument,
+    bound_names,
+    everywhere,
+    keyword,
+    names_within,
+    parameters,
+)
 from ..language.objects import RETURN_SELF, ClassOf, class_of, classes_above, named_definition
 from ..language.passed_arguments import argument_for_parameter
 from ..training.evaluations import Evaluation
@@ -128,8 +136,9 @@ def model_classes(
     match node:
         case ast.Name():
             values = module.alternatives(node, node)
-        case ast.Call(args=[inner, *_]) if module.last_name(node.func) in WRAPPERS:
-            values = [inner]
+        case ast.Call() if module.last_name(node.func) in WRAPPERS:
+            inside = argument(node, 0, "module")
+            values = [] if inside is None else [inside]
         case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in RETURN_SELF:
             values = [inner]
     if values:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, names_within, parameters, precedes
+from ...source.tree import Function, argument, names_within, parameters, precedes
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
 
@@ -55,9 +55,12 @@ def is_run(module: Module, node: ast.expr) -> bool:
     user = module.parents[node]
     if isinstance(user, ast.Attribute):
         return user.attr in RUNS and isinstance(module.parents[user], ast.Call)
+    if isinstance(user, ast.keyword):
+        user = module.parents[user]
     if not isinstance(user, ast.Call):
         return False
-    return user.func is node or (node in user.args and module.last_name(user.func) in WRAPPERS)
+    is_wrapped = node is argument(user, 0, "module") and module.last_name(user.func) in WRAPPERS
+    return user.func is node or is_wrapped
 
 
 def is_operand(module: Module, node: ast.expr) -> bool:

@@ -219,7 +219,7 @@ class _Builder:
             return self._own(frame, made, call, path, depth)
         if isinstance(func, ast.Attribute) and name in RETURN_SELF:
             return self.part(frame, func.value, path, depth + 1)
-        inside = argument(call, 0, "module", "x") if name in WRAPPERS else None
+        inside = wrapped(call) if name in WRAPPERS else None
         if inside is not None:
             return self.part(frame, inside, path, depth + 1)
         dotted = module.dotted(func)
@@ -464,13 +464,18 @@ class _Builder:
                         raise UnknownPartError
 
 
+def wrapped(call: ast.Call) -> ast.expr | None:
+    """The model that a call wraps, converts or copies."""
+    return argument(call, 0, "module", "x")
+
+
 def unwrapped(module: Module, value: ast.expr) -> ast.expr:
     """What a value wraps or moves: ``self.net`` of ``DataParallel(self.net).to(device)``."""
     while isinstance(value, ast.Call):
         if isinstance(value.func, ast.Attribute) and value.func.attr in RETURN_SELF:
             value = value.func.value
-        elif module.last_name(value.func) in WRAPPERS and value.args:
-            value = value.args[0]
+        elif module.last_name(value.func) in WRAPPERS and (inside := wrapped(value)):
+            value = inside
         else:
             break
     return value

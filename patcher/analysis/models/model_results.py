@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ...source.module import Module
-from ...source.tree import Function
+from ...source.tree import Function, argument
 from ..language.objects import attribute_values, class_of, method_of
 from ..training.possible_values import Place, values_of
 from ..training.program import Program
@@ -38,8 +38,9 @@ def _forward(
 def _values(program: Program, module: Module, model: ast.expr) -> list[Place]:
     """What a model's expression may stand for: what is wrapped, bound or passed."""
     match model:
-        case ast.Call(args=[wrapped, *_]) if module.last_name(model.func) in WRAPPERS:
-            return [(module, wrapped)]
+        case ast.Call() if module.last_name(model.func) in WRAPPERS:
+            wrapped = argument(model, 0, "module")
+            return [] if wrapped is None else [(module, wrapped)]
         case ast.Attribute(value=ast.Name(id="self")):
             owner = module.enclosing_class(model)
             return [*attribute_values(program, (module, owner), model.attr)] if owner else []

@@ -97,7 +97,7 @@ def starters_of_ranks(program: Program) -> set[Function]:
         for module, call in spawned_ranks(program)
         for function in [module.function(call)]
         if function is not None
-        and (always_runs(module, function, call) or works_alone(module, function, call))
+        and (always_runs(module, function, call) or works_alone(program, module, function, call))
     }
 
 
@@ -117,11 +117,18 @@ def always_runs(module: Module, function: Function, call: ast.Call) -> bool:
     )
 
 
-def works_alone(module: Module, function: Function, start: ast.Call) -> bool:
+def works_alone(program: Program, module: Module, function: Function, start: ast.Call) -> bool:
     """``worker(0, …)`` where a test does not start processes that run the worker."""
     worker = argument(start, 0, "fn")
-    calls = [] if worker is None else module.calls_to(module.last_name(worker))
-    first = [call.args[0] for call in calls if module.function(call) is function and call.args]
+    if worker is None:
+        return False
+    found = program.resolve(module, worker)
+    number = first_parameter(found[1]) if found and isinstance(found[1], FUNCTIONS) else ""
+    first = [
+        argument(call, 0, number)
+        for call in module.calls_to(module.last_name(worker))
+        if module.function(call) is function and call is not start
+    ]
     return bool(first) and all(isinstance(each, ast.Constant) for each in first)
 
 
@@ -130,10 +137,14 @@ def is_spawned_number(program: Program, module: Module, node: ast.expr) -> bool:
     function = module.function(node)
     if function is None or not isinstance(node, ast.Name):
         return False
-    first = [*function.args.posonlyargs, *function.args.args][:1]
-    return [each.arg for each in first] == [node.id] and any(
+    return first_parameter(function) == node.id and any(
         isinstance(place := where.parents[use], ast.Call)
         and where.last_name(place.func) in ("spawn", "start_processes")
         and use is argument(place, 0, "fn")
         for where, use in program.possible_callers(function)
     )
+
+
+def first_parameter(function: Function) -> str:
+    """The name of a function's first parameter by position; "" without one."""
+    return next((each.arg for each in (*function.args.posonlyargs, *function.args.args)), "")
