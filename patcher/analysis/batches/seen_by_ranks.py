@@ -14,7 +14,7 @@ from .carried_state import carried_names
 from .loss_names import made_from, names_of_losses
 
 FILLING = re.compile("update|enqueue|push|append|add|insert|put|store|write|fill", re.IGNORECASE)
-JOINING = re.compile("gather|all_reduce|broadcast", re.IGNORECASE)
+JOINING = re.compile("gather|all_?reduce|broadcast|_share", re.IGNORECASE)
 
 Kept = tuple[ast.stmt, str]
 
@@ -58,8 +58,9 @@ def names_of_batch(loop: TrainLoop) -> set[str]:
 
 def names_that_go_along(iterated: ast.expr) -> set[str]:
     """A log that goes along with the batches, ``log.every(loader)``, and gives them as they are."""
-    func = iterated.func if isinstance(iterated, ast.Call) else None
-    return names_in(func.value) if isinstance(func, ast.Attribute) else set()
+    calls = everywhere(iterated, ast.Call)
+    owners = [call.func.value for call in calls if isinstance(call.func, ast.Attribute)]
+    return set().union(*map(names_in, owners))
 
 
 def own_names(body: list[ast.stmt]) -> set[str]:
