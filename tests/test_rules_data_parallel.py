@@ -29,6 +29,20 @@ NOOP = [
             torch.distributed.init_process_group('gloo')
             return data_parallel(model, x)
         """),
+    ("DF303", "where the switch of the group is off", """
+        import torch
+        def worker(net, args):
+            if args.distributed:
+                torch.distributed.init_process_group("nccl")
+            if args.distributed:
+                model = torch.nn.parallel.DistributedDataParallel(net)
+            elif args.gpu is not None:
+                model = net.cuda(args.gpu)
+            else:
+                model = torch.nn.DataParallel(net).cuda()
+            for batch in torch.utils.data.DataLoader(data):
+                model(batch).backward()
+        """),
     ("DF303", "no process group", """
         import torch
         def train(args, model):

@@ -19,8 +19,10 @@ Source       torch.nn.DataParallel
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.conditions import condition
 from ..analysis.models.kept_graphs import kept_graph
 from ..analysis.models.wrapping import is_whatever_cards
+from ..analysis.ranks.certain_reach import options_of_group
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching_in_function
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
@@ -30,7 +32,7 @@ from ..fixes.data_parallel_by_hand import FUNCTION, averaged_beside, is_on_own_c
 from ..fixes.process_group import unwrapped_model
 from ..fixes.statements import with_gate
 from ..source.module import Module
-from ..source.tree import precedes, within
+from ..source.tree import is_within, precedes, within
 from .df305_wrapper_in_the_way import is_tested
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
@@ -60,6 +62,8 @@ def findings(program: Program) -> Iterator[Finding]:
             )
             yield Finding(module, call, because, edits)
         elif has_group and roles_reaching_in_function(module, call) & RANKS:
+            if is_without_group(program, module, call):
+                continue
             if is_on_own_card(module, call) or averaged_beside(program):
                 continue
             wrap = wrap_in(module, call)
@@ -75,6 +79,21 @@ def findings(program: Program) -> Iterator[Finding]:
             if wrap is not None and not serves_training(program, module, wrap):
                 edits = (*edits, *asked_of_the_model(module, call)) if edits else edits
             yield Finding(module, call, OPEN, edits)
+
+
+def is_without_group(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call stands where the switch is off under which every group is made.
+
+    In the ``else`` of ``if args.distributed:``, or of another ``if`` there.
+    """
+    return any(
+        isinstance(asked.test, ast.Attribute)
+        and asked.test.attr in options_of_group(program)
+        and is_within(call, asked.orelse)
+        for up in module.ancestors(call)
+        if isinstance(up, ast.If) and module.function(up) is module.function(call)
+        for asked in [condition(module, up)]
+    )
 
 
 def calls_by_ranks(program: Program) -> Iterator[Finding]:
