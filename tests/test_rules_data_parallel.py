@@ -976,3 +976,39 @@ def test_a_wrap_that_is_come_to_again_wraps_once(asks: str, more: str, tmp_path:
     wrap = "self.net = torch.nn.parallel.DistributedDataParallel(self.net, "
     assert f"        if torch.distributed.is_initialized(){more}:\n" in change.text
     assert wrap in change.text
+
+
+LIBRARY = """
+import torch
+{imports}
+def main(net, data):
+    model = torch.nn.DataParallel(net).cuda()
+    {makes}
+    for batch in torch.utils.data.DataLoader(data):
+        loss = model(batch)
+        loss.backward()
+        optimizer.step()
+
+if __name__ == "__main__":
+    main(Net(), Data())
+"""
+
+
+@pytest.mark.parametrize(
+    ("imports", "makes"),
+    [
+        ("import deepspeed", "model, *_ = deepspeed.initialize(model=model)"),
+        ("from accelerate import Accelerator", "accelerator = Accelerator()"),
+        ("from lightning import Fabric", "fabric = Fabric(devices=2)"),
+    ],
+)
+def test_no_group_is_made_where_a_library_makes_one(imports: str, makes: str) -> None:
+    (finding,) = found("DF201", LIBRARY.format(imports=imports, makes=makes))
+    assert finding.edits == ()
+    assert "() makes one, and averages gradients" in finding.because
+
+
+def test_a_group_is_made_where_an_option_asks_for_a_library() -> None:
+    makes = "if args.deepspeed:\n        model, *_ = deepspeed.initialize(model=model)"
+    (finding,) = found("DF201", LIBRARY.format(imports="import deepspeed", makes=makes))
+    assert finding.edits

@@ -7,7 +7,8 @@ import re
 import sys
 from collections.abc import Sequence
 
-from ..analysis.training.frameworks import COLLECTIVES
+from ..analysis.ranks.certain_reach import surely_on_every_rank
+from ..analysis.training.frameworks import COLLECTIVES, MAKE_RANKS
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..editing.helpers import helper_names
@@ -36,7 +37,7 @@ LAUNCHED = "'LOCAL_RANK' in os.environ"
 
 def group_setup(program: Program) -> tuple[Edit, ...]:
     """Edits that create a process group; none where the right place for them is not clear."""
-    if exchange_in_no_group(program):
+    if exchange_in_no_group(program) or library_of_ranks(program):
         return ()
     return setup_from_arguments(program) or setup_from_environment(program)
 
@@ -56,6 +57,20 @@ def exchange_in_no_group(program: Program) -> str:
         if is_of_torch and not is_of_helper and program.is_live(module, call):
             return f"line {call.lineno} of {module.source.file}"
     return ""
+
+
+def library_of_ranks(program: Program) -> str:
+    """The call of a library that surely makes the group, and averages what it wraps; or nothing."""
+    lasts = sorted(name.rpartition(".")[2] for name in MAKE_RANKS)
+    return next(
+        (
+            module.dotted(call.func)
+            for module, call in program.calls_to(*lasts)
+            if module.dotted(call.func) in MAKE_RANKS
+            and surely_on_every_rank(program, module, call)
+        ),
+        "",
+    )
 
 
 def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
@@ -194,6 +209,8 @@ def why_no_group(program: Program) -> str:
     """Why a program gets no set-up of a process group."""
     if place := exchange_in_no_group(program):
         return f"{place} exchanges values in a group that nothing makes: make it, and patch again"
+    if library := library_of_ranks(program):
+        return f"{library}() makes one, and averages gradients: train without DataParallel there"
     script, *others = program.modules
     if cards_by_number(program, script) is None or any(
         names_cards_otherwise(program, each) for each in others

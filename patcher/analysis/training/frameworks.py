@@ -69,6 +69,11 @@ NEED_GROUP = {
 }
 # Make the group, under other names than torch's.
 MAKE_GROUP = {"init_distributed", "init_dist", "TrainingArguments", "PartialState", "hvd.init"}
+# Make the group and average gradients, in calls that each rank makes for itself.
+MAKE_RANKS = {
+    *("deepspeed.initialize", "accelerate.Accelerator", "colossalai.initialize"),
+    *("lightning.Fabric", "lightning.fabric.Fabric", "pytorch_lightning.Fabric"),
+}
 # Each rank of a group has to call these, or all wait.
 COLLECTIVES = {
     *("barrier", "monitored_barrier", "all_reduce", "all_gather", "all_gather_object"),
