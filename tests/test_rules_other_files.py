@@ -544,7 +544,7 @@ def test_a_removal_that_may_fail_is_left_alone() -> None:
     ],
 )
 def test_what_other_ranks_may_have_to_run_is_only_reported(line: str) -> None:
-    text = script(line)
+    text = script(line).replace("return numpy.zeros(2)", "return model(numpy.zeros(2))")
     (finding,) = found("DF607", text)
     assert finding.edits == ()
     assert "every rank writes a file by" in finding.because
@@ -698,3 +698,32 @@ def test_a_module_that_waits_before_the_group_imports_torch(tmp_path: Path) -> N
     assert result.refusal == ""
     (settings,) = [each.text for each in result.changes if "kept" in each.text]
     assert "import torch\n" in settings
+
+
+PLAIN = "    out = (x + 1) / 2\n    return out.clamp(0, 1)"
+
+
+@pytest.mark.parametrize(
+    ("body", "is_left"),
+    [
+        (PLAIN, True),
+        (
+            "    scaled = []\n    for row in x:\n        scaled += [row * 2]\n    return scaled",
+            True,
+        ),
+        ("    return torch.stack([half(row) for row in x])", True),
+        ("    x *= 2\n    return x", False),
+        ("    x[0] = 0\n    return x", False),
+        ("    return x.mul_(2)", False),
+        ("    return x + torch.randn(3)", False),
+        ("    return model(x)", False),
+        ("    return other(x)", False),
+        ("    torch.distributed.all_reduce(x)\n    return x", False),
+        ("    global last\n    last = x\n    return x", False),
+    ],
+)
+def test_rank_0_alone_calls_a_function_that_only_computes(body: str, is_left: bool) -> None:
+    functions = f"def half(x):\n    return x / 2\n\ndef shown(x):\n{body}\n\ndef main("
+    text = script('save_image(shown(frame), "worst.png")').replace("def main(", functions)
+    (finding,) = found("DF607", text)
+    assert bool(finding.edits) is is_left

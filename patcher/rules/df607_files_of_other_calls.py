@@ -46,6 +46,7 @@ from ..editing.edits import Edit, Import, Insert
 from ..editing.helpers import helper_names
 from ..findings import Finding, Safety, Severity
 from ..fixes.left_to_main import may_be_left_to_main
+from ..fixes.plain_functions import only_computes
 from ..fixes.process_group import WAIT, only_on_main
 from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
@@ -277,10 +278,13 @@ def is_same_file(program: Program, module: Module, first: ast.expr, second: ast.
 
 
 def may_concern_all(program: Program, module: Module, stmt: ast.stmt, writer: ast.Call) -> bool:
-    """Whether a statement calls a function of the program, or gathers from all ranks."""
+    """Whether a statement calls a function that does more than compute, or gathers from ranks."""
     inner = [call for call in within(stmt, ast.Call) if call is not writer]
     return needs_all_ranks(program, module, stmt) or any(
-        program.resolve(module, call.func) is not None
+        (
+            program.resolve(module, call.func) is not None
+            and not only_computes(program, module, call)
+        )
         or any(word in module.last_name(call.func) for word in ("gather", "reduce", "barrier"))
         for call in inner
     )

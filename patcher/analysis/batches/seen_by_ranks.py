@@ -13,7 +13,10 @@ from ..training.train_loops import TrainLoop
 from .carried_state import carried_names
 from .loss_names import made_from, names_of_losses
 
-FILLING = re.compile("update|enqueue|push|append|add|insert|put|store|write|fill", re.IGNORECASE)
+FILLING = re.compile(  # a word of a method's name: put(), push_and_pop(), and not compute_loss()
+    r"(?:\b|_|(?<=[a-z])(?=[A-Z]))"
+    "(?i:update|enqueue|push|append|add|insert|put|store|write|fill)"
+)
 JOINING = re.compile("gather|all_?reduce|broadcast|_share", re.IGNORECASE)
 
 Kept = tuple[ast.stmt, str]
