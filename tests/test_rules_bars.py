@@ -124,3 +124,31 @@ def test_the_horizon_is_divided_by_it_as_a_whole() -> None:
         "schedule = get_linear_schedule_with_warmup(optimizer, 0, total)\nfor epoch", 1
     ).replace("    loader = " + MADE + "\n", "")  # fmt: skip
     assert "steps_per_epoch = -(-len(loader) // (args.a // args.b))" in fixed("DF702", text)
+
+
+IN_A_FUNCTION = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from tqdm import tqdm
+
+def train(model, optimizer, loader):
+    loader = tqdm(loader, desc="train")
+    for step, batch in enumerate(loader):
+        model(batch).backward()
+        loader.desc = f"step {step}"
+        optimizer.step()
+
+def main(data):
+    batches = DataLoader(data, sampler=DistributedSampler(data))
+    for epoch in range(3):
+        train(model=model, optimizer=optimizer, loader=batches)
+
+main(data)
+"""
+
+
+def test_a_bar_may_take_the_name_of_a_parameter() -> None:
+    after = fixed("DF402", IN_A_FUNCTION)
+    assert "        batches.sampler.set_epoch(epoch)\n        train(model=model" in after
+    assert found("DF402", after) == []

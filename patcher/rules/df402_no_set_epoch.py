@@ -20,7 +20,7 @@ from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
-from ..analysis.training.loaders import Loader, makes_rank_sampler, trace_loader
+from ..analysis.training.loaders import AROUND, Loader, makes_rank_sampler, trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, calls_around
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
@@ -474,11 +474,24 @@ def epoch_loop(
         if len(calls) != 1:
             return None
         caller, call = calls[0]
-        name = name_at_call(module, function, calls[0], name)
+        name = name_at_call(module, function, calls[0], name or parameter_in_bar(loop))
         if not name:
             return None
         module, place, use = caller, call, caller.statement(call)
     return None
+
+
+def parameter_in_bar(loop: TrainLoop) -> str:
+    """The parameter whose name a bar around it has taken, ``loader = tqdm(loader)``; or empty."""
+    module, steps = loop.module, loop.steps
+    function = module.function(steps)
+    for name in everywhere(steps.iter, ast.Name) if isinstance(steps, ast.For) else ():
+        bar = module.definition(name, name)
+        inside = argument(bar, 0, "iterable") if isinstance(bar, ast.Call) else None
+        is_around = isinstance(bar, ast.Call) and module.last_name(bar.func) in AROUND
+        if function is not None and is_around and isinstance(inside, ast.Name):
+            return inside.id if inside.id in parameters(function) else ""
+    return ""
 
 
 def name_at_call(module: Module, function: Function, place: CallPlace, name: str) -> str:
