@@ -73,6 +73,7 @@ def script(line: str, then: str = "pass") -> str:
         'OmegaConf.save(args, "settings.yaml")',
         'frame.tofile("scores.bin")',
         'animation.FuncAnimation(frame, score).save("all.gif")',
+        'drawn(frame).save(os.path.join("out", f"{epoch}.png"))',
         'scipy.io.wavfile.write("sample.wav", 22050, frame)',
         'frame.to_csv("scores.csv")',
         'numpy.save("scores.npy", frame)',
@@ -428,7 +429,7 @@ def test_what_joins_the_parts_of_a_path_tells_no_file() -> None:
         'shutil.rmtree("old", ignore_errors=True)',
         'if torch.distributed.get_rank() == 0: os.remove("old.pt")',
         'torch.save(model, "last.pt")',  # DF601's
-        'frame.save("worst.png")',  # of whatever it is
+        'frame.save("worst")',  # of whatever it is
         'logging.FileHandler("log.txt")',  # DF602's
         "frame.to_csv(io.StringIO())",
     ],
@@ -522,7 +523,7 @@ def test_the_number_of_a_batch_is_no_example_of_it(step: str, mended: bool) -> N
 @pytest.mark.parametrize(("added", "told"), [("Image.fromarray(frame)", 1), ("Row(frame)", 0)])
 def test_a_picture_of_a_list_is_one(added: str, told: int) -> None:
     line = f"frames = []\n        frames.append({added})\n        "
-    line += "frames[0].save('all.gif', save_all=True, append_images=frames[1:])"
+    line += "frames[0].save('all', save_all=True, append_images=frames[1:])"
     assert len(found("DF607", script(line))) == told
 
 

@@ -11,7 +11,7 @@ from ..source.module import Module
 from ..source.tree import Function, parameters
 
 MAX_DEPTH = 3
-LIBRARIES = ("torch", "numpy", "math", "torch.nn.functional")
+LIBRARIES = ("torch", "numpy", "math", "torch.nn.functional", "PIL.Image")
 NO_VALUES = re.compile("_$|^set_|^save|^load|seed|dropout|^use_|^tofile$|^from_file$")
 """Functions of these that do something, or draw."""
 BUILTINS = {
@@ -27,7 +27,8 @@ METHODS = {
     *("mean", "sum", "std", "var", "add", "sub", "mul", "div", "pow", "exp", "log", "sqrt"),
     *("abs", "sigmoid", "softmax", "format", "join", "split", "strip", "lower", "upper"),
 }
-STATEMENTS = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Return, ast.Expr, ast.If, ast.For)
+BINDING = (ast.Assign, ast.AnnAssign, ast.AugAssign, ast.Import, ast.ImportFrom)
+STATEMENTS = (*BINDING, ast.Return, ast.Expr, ast.If, ast.For)
 """What such a function is made of; it binds plain names alone."""
 
 

@@ -172,6 +172,10 @@ OPENED_BY_MODE = {
     "numpy.lib.format.open_memmap": (0, "filename", 1),
 }
 OPENING_LIBRARIES = ("rasterio", "zarr", "fitz", "laspy", "lmdb", "netCDF4", "fsspec")
+PICTURES = (
+    *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".pdf", ".svg"),
+    *(".mp4", ".avi"),
+)
 WRITING_FLAGS = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND")  # of os.open
 STAGING = "staging_folder"  # a helper of patched scripts
 OPENERS = ("open", "codecs.open", "io.open", "gzip.open", "bz2.open", "lzma.open")
@@ -259,12 +263,24 @@ def _by_older_word(call: ast.Call) -> ast.expr | None:
 def saves_itself(module: Module, call: ast.Call) -> bool:
     """``picture.save(path)``, of a picture that Pillow, or torchvision with it, has made.
 
-    Or an animation of matplotlib's, or what torch.jit has compiled.
+    Or an animation of matplotlib's, what torch.jit has compiled, or what a path calls a picture.
     """
     func = call.func
-    return isinstance(func, ast.Attribute) and any(
-        isinstance(value, ast.Call) and has_save(module, value)
-        for value in _bound_to(module, func.value)
+    return isinstance(func, ast.Attribute) and (
+        any(
+            isinstance(value, ast.Call) and has_save(module, value)
+            for value in _bound_to(module, func.value)
+        )
+        or (len(call.args) == 1 and is_called_picture(module, call.args[0]))
+    )
+
+
+def is_called_picture(module: Module, path: ast.expr) -> bool:
+    """Whether a path, or what its name stands for, ends like that of a picture or a film."""
+    return any(
+        isinstance(text.value, str) and text.value.lower().endswith(PICTURES)
+        for value in (path, *module.alternatives(path, path))
+        for text in everywhere(value, ast.Constant)
     )
 
 
