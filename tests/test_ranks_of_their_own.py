@@ -274,6 +274,13 @@ if env.first:
     open("log.txt", "w").write("x")
 """
 LOAD = "model.load_state_dict(torch.load('model.pt'))"
+EXISTS = """
+except OSError as error:
+    if error.errno == errno.EEXIST and os.path.isdir(out):
+        {then}
+    else:
+        raise
+"""
 
 SILENT = [
     ("DF504", "the model beside its wrapper", BESIDE.format(name="net"),
@@ -322,6 +329,9 @@ SILENT = [
     ("DF602", "an error that nobody minds",
      MAKES.format(head="try", make="mkdir") + "except OSError:\n    pass\n",
      MAKES.format(head="try", make="mkdir") + "except ValueError:\n    pass\n"),
+    ("DF602", "an error of a folder that is there",
+     MAKES.format(head="try", make="mkdir") + EXISTS.format(then="pass"),
+     MAKES.format(head="try", make="mkdir") + EXISTS.format(then="sys.exit(1)")),
     ("DF504", "the loop calls a method of the module", METHOD.format(choice=UNWRAPPED),
      METHOD.format(choice="model")),
     ("DF506", "all ranks take the branch that reduces", EXIT.format(test="several"),

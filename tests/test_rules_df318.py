@@ -53,6 +53,8 @@ NOOP: list[tuple[str, str]] = [
         script(first="own = x + 1", result="(own @ y.words.t()).log_softmax(1).mean()")),
     ("entropy of examples", script(result="entropy(x.softmax(1)).mean(0)")),
     ("attention", script(forward="x = (x @ x.transpose(-2, -1)).softmax(-1) @ x")),
+    ("places of one example", script(name="correlation",
+        result="torch.matmul(x.transpose(1, 2), y).mean()")),
     ("weights", script(forward="x = torch.mm(x, self.weight.t())")),
     ("a spread in no loss", script(forward="x = (x - x.mean(0)) / x.std(0)")),
     ("what is gathered before", script(first="x = gathered_rows(x)",

@@ -60,6 +60,7 @@ from ..source.tree import (
     is_inside,
     keyword,
     last_argument,
+    mentions,
     names_within,
     only_argument,
     parameters,
@@ -137,10 +138,23 @@ def unsafe_folders(program: Program, module: Module) -> Iterator[Finding]:
         handlers = handlers_of_file_errors(call)
         if not handlers:
             yield Finding(module, call, because, edits)
-        elif not all(isinstance(stmt, ast.Pass) for each in handlers for stmt in each.body):
+        elif not all(lets_pass(each) for each in handlers):
             # It may be meant for the folder of an earlier run, which an edit would let pass.
             line = handlers[0].lineno
             yield Finding(module, call, f"{because}, and comes to line {line}")
+
+
+def lets_pass(handler: ast.ExceptHandler) -> bool:
+    """Whether nothing is done about a folder that is there: other errors may be raised again.
+
+    ``if error.errno == errno.EEXIST and os.path.isdir(path): pass`` and ``else: raise``.
+    """
+    match handler.body:
+        case [ast.If(test=test, body=body, orelse=orelse)]:
+            asks = any(mentions(test, word) for word in ("EEXIST", "isdir", "exists"))
+            return asks and all(isinstance(s, ast.Pass | ast.Raise) for s in (*body, *orelse))
+        case body:
+            return all(isinstance(stmt, ast.Pass) for stmt in body)
 
 
 def forgiving(module: Module, call: ast.Call) -> tuple[Edit, ...]:

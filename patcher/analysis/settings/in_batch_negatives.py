@@ -205,7 +205,14 @@ def is_all_pairs_rule(rule: str) -> bool:
 
 
 def transposed_operand(node: ast.expr) -> ast.expr | None:
-    """``x`` of ``x.t()``, ``x.T``, ``x.transpose(0, 1)`` and ``torch.transpose(x, 0, 1)``."""
+    """``x`` of ``x.t()``, ``x.T``, ``x.transpose(0, 1)`` and ``torch.transpose(x, 0, 1)``.
+
+    Not of ``x.transpose(1, 2)``, which turns what each example has.
+    """
+    if isinstance(node, ast.Call):
+        axes = [each.value for each in node.args if isinstance(each, ast.Constant)]
+        if len(axes) == 2 and all(isinstance(axis, int) and axis > 0 for axis in axes):
+            return None
     match node:
         case ast.Call(func=ast.Attribute(value=inner, attr="contiguous"), args=[]):
             return transposed_operand(inner)
