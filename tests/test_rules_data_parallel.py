@@ -1012,3 +1012,41 @@ def test_a_group_is_made_where_an_option_asks_for_a_library() -> None:
     makes = "if args.deepspeed:\n        model, *_ = deepspeed.initialize(model=model)"
     (finding,) = found("DF201", LIBRARY.format(imports="import deepspeed", makes=makes))
     assert finding.edits
+
+
+COMMAND = """
+import argparse
+import torch
+
+def train():
+    parser = argparse.ArgumentParser()
+    args = parser.parse_args()
+    model = torch.nn.DataParallel(torch.nn.Linear(3, 3)).cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for batch in torch.utils.data.DataLoader(Data()):
+        loss = model(batch).mean()
+        loss.backward()
+        optimizer.step()
+    {end}
+
+def build():
+    return 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("end", "placed"), [("pass", "pass\n    {}\n"), ("return 0", "{}\n    return 0")]
+)
+def test_the_command_of_a_package_starts_a_function_that_parses_its_arguments(
+    end: str, placed: str, tmp_path: Path
+) -> None:
+    """As setup.py names it: ``"console_scripts": ["bert = bert.__main__:train"]``."""
+    text = COMMAND.format(end=end)
+    assert len(found("DF201", text)) == 1
+    destroy = (
+        "if torch.distributed.is_initialized():\n        torch.distributed.destroy_process_group()"
+    )
+    path = tmp_path / "__main__.py"
+    path.write_text(text)
+    (change,) = patch(path).changes
+    assert placed.format(destroy) in change.text

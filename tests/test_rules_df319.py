@@ -73,6 +73,8 @@ NOOP: list[tuple[str, str]] = [
         "        with open('names', 'w') as f:\n            f.write(str(names))")),
     ("a log that goes along with the batches", script(before="log = Log()",
         after="log.update(loss=loss.item())").replace("enumerate(loader)", "log.every(loader)")),
+    ("a bar that is written to", script(head="bar = tqdm(enumerate(loader))",
+        after="bar.write(str(loss.item()))").replace("in enumerate(loader)", "in bar")),
     ("such a log whose batches are counted", script(before="log = Log()",
         after="log.update(loss=loss.item())").replace("loader)", "log.every(loader, 10))")),
     ("one process", script(before="bank = torch.zeros(9, 4)",

@@ -16,6 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.language.conditions import condition, tests_that_hold
+from ..analysis.language.liveness import entry_points
 from ..analysis.ranks.rank_reach import is_rank_test
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
@@ -230,9 +231,13 @@ def is_under_cuda_test(module: Module, node: ast.AST) -> bool:
 
 def missing_destroy(module: Module) -> Iterator[Finding]:
     guard = main_guard(module)
-    # Without a main guard the program ends with the last line of the file.
-    anchor = guard or module.tree.body[-1]
-    edits: tuple[Edit, ...] = (Insert(anchor, DESTROY, "last" if guard else "after"),)
+    # Without a main guard the program ends with the last line of the file, or of what is called.
+    called = [] if guard else entry_points(module)
+    anchor = called[-1].body[-1] if called else guard or module.tree.body[-1]
+    ends = Insert(anchor, DESTROY, "last" if guard else "after")
+    if isinstance(anchor, ast.Return):
+        ends = Insert(anchor, DESTROY)
+    edits: tuple[Edit, ...] = (ends,)
     end = guard.body[-1] if guard else anchor
     if (status := exit_status(module, end)) is not None:
         edits = before_exit(module, end, status)

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import argument_values, bound_names, everywhere, within
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
+from ..training.loaders import AROUND
 from ..training.train_loops import TrainLoop
 from .carried_state import carried_names
 from .loss_names import made_from, names_of_losses
@@ -37,7 +38,7 @@ def kept_of_batches(loop: TrainLoop) -> Iterator[Kept]:
     needed = names_of_losses(loop, around)
     if isinstance(loop.steps, ast.For):
         needed = made_from(around, needed | names_in(loop.steps.iter))
-        needed -= names_that_go_along(loop.steps.iter)
+        needed -= names_that_go_along(loop.steps.iter) | bars(module, loop.steps.iter)
     batch |= own_names(body)
     found: set[str] = set()
     for stmt, name in sorted(
@@ -64,6 +65,17 @@ def names_that_go_along(iterated: ast.expr) -> set[str]:
     calls = everywhere(iterated, ast.Call)
     owners = [call.func.value for call in calls if isinstance(call.func, ast.Attribute)]
     return set().union(*map(names_in, owners))
+
+
+def bars(module: Module, iterated: ast.expr) -> set[str]:
+    """The names of progress bars in what a loop goes over, ``bar = tqdm(enumerate(loader))``."""
+    names = everywhere(iterated, ast.Name)
+    values = [(name.id, module.definition(name, name)) for name in names]
+    return {
+        name
+        for name, value in values
+        if isinstance(value, ast.Call) and module.last_name(value.func) in AROUND
+    }
 
 
 def own_names(body: list[ast.stmt]) -> set[str]:

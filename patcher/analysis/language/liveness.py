@@ -11,7 +11,7 @@ from ...source.libraries import LIBRARIES
 from ...source.module import Module
 from ...source.tree import Function, below, is_inside, mentions, name_uses
 from .call_graph import Callee, CallGraph
-from .names import top_level
+from .names import calls_at_import, top_level
 
 BINDING = {"staticmethod", "classmethod", "property"}
 BY_NAME = ("Fire", "globals", "locals", "import_module", "run_path")
@@ -169,6 +169,9 @@ def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> se
     homes: dict[str, list[Callee]] = defaultdict(list)
     reached: set[Function] = set()
     pending: list[tuple[Module, ast.AST]] = [(module, module.tree) for module in graph.modules]
+    entries = entry_points(graph.script)
+    reached.update(entries)
+    pending += [(graph.script, function) for function in entries]
     for module in graph.modules:
         for function in module.all_functions:
             owner = module.parents[function]
@@ -221,6 +224,21 @@ def _reach(graph: CallGraph, *, resolved: bool, by_own_name: bool = False) -> se
             reached.update(function for _, function in new)
             pending += new
     return reached
+
+
+def entry_points(script: Module) -> list[Function]:
+    """The functions of a script that parse its arguments, where nothing in it calls one.
+
+    The installed command of a package calls them: ``bert = "bert_pytorch.__main__:train"``.
+    """
+    if _guarded(script) or calls_at_import(script):
+        return []
+    parsing = {script.function(call) for call in script.calls_to("parse_args")}
+    return [
+        function
+        for function in script.all_functions
+        if function in parsing and script.parents[function] is script.tree
+    ]
 
 
 def _imports_by_name(module: Module) -> bool:
