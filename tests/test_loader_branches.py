@@ -146,6 +146,17 @@ def test_the_audit_names_the_branch_that_was_forgotten(tmp_path: Path) -> None:
     ] == [("O4", True)]
 
 
+def test_a_branch_in_order_keeps_no_other_from_the_number_of_its_epoch(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    made = BRANCHES["a name in two branches"][1].replace(
+        "large, batch_size=2, shuffle=True", "large, batch_size=2"
+    )
+    script.write_text(HEAD + MAIN.format(made=made))
+    assert "+            loader.sampler.set_epoch(epoch)\n" in patch(script).diff()
+    (change,) = patch(script).changes
+    assert not found("DF402", change.text)
+
+
 def test_sizes_that_differ_between_branches_are_unknown() -> None:
     made = BRANCHES["a name in two branches"][1].replace(
         "small, batch_size=2", "small, batch_size=4"
