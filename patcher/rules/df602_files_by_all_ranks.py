@@ -1,8 +1,8 @@
 """A file or folder is made by every rank.
 
-What         open(…, "w"), a logging.FileHandler or logging.basicConfig(filename=…) that every
-             rank reaches, or an evaluation function that writes and that every rank will run; a
-             folder created after a check whether it exists.
+What         open(…, "w"), a logging.FileHandler, loguru's logger.add(file) or
+             logging.basicConfig(filename=…) that every rank reaches, or an evaluation function that
+             writes and that every rank will run; a folder created after a check whether it exists.
 At run time  Ranks overwrite each other's lines; makedirs fails on the rank that comes second.
 Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
 Fix          Rank 0 alone writes; makedirs and mkdir get exist_ok=True. A block that fills what all
@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import replace
+from ..analysis.effects.file_effects import file_sinks, is_file_sink
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.written_paths import (
     is_memory,
@@ -36,7 +37,7 @@ from ..analysis.ranks.rank_reach import (
     roles_reaching_in_function,
 )
 from ..analysis.training.program import Program
-from ..editing.edits import Define, Edit, Import, Insert, Rewrite
+from ..editing.edits import Define, Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.left_to_main import may_be_left_to_main
 from ..fixes.process_group import WAIT, only_on_main
@@ -174,7 +175,7 @@ def is_path(module: Module, node: ast.expr) -> bool:
 def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
     """Log files that every rank of a group opens."""
     groups = [call for _, call in program.calls_to("init_process_group")]
-    for call in module.calls_to(*HANDLER_CLASSES):
+    for call in (*module.calls_to(*HANDLER_CLASSES), *file_sinks(module)):
         path = path_of(module, call)
         if not groups or path is None or is_rank_dependent(module, call):
             continue
@@ -182,10 +183,15 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
             continue
         if not roles_reaching(program, module, call) >= RANKS:
             continue
+        is_guarded = is_file_sink(module, call) and isinstance(module.parents[call], ast.Expr)
         if runs_before_group(program, module, call):
             because = "every rank writes it, and the group comes later"
             code = f"{module.conjunct(path)} if {IS_MAIN} else os.devnull"
-            yield Finding(module, call, because, (Rewrite(path, code), Import("os")))
+            early = Guard(module.statement(call), IS_MAIN) if is_guarded else Rewrite(path, code)
+            yield Finding(module, call, because, (early, Import("os")))
+        elif is_guarded:
+            only = Guard(module.statement(call), "is_main_process()")
+            yield Finding(module, call, "every rank writes it", (only, Define("is_main_process")))
         else:
             yield Finding(module, call, "every rank writes it", write_on_main_only(module, call))
 
@@ -246,7 +252,7 @@ def is_made_where_missing(program: Program, module: Module, call: ast.Call, path
 
 def path_of(module: Module, call: ast.Call) -> ast.expr | None:
     """The path that a call of ``open``, of a log handler or of ``basicConfig`` opens."""
-    return opened_path(module, call) or argument(call, 0, "file", "filename")
+    return opened_path(module, call) or argument(call, 0, "file", "filename", "sink")
 
 
 def opened_path(module: Module, call: ast.Call) -> ast.expr | None:
