@@ -65,6 +65,21 @@ def test_so_is_one_that_is_rounded_up() -> None:
     )
 
 
+def test_so_are_the_steps_before_a_run_is_resumed() -> None:
+    resumed = "step = int(len(data) / BATCH * first)"
+    text = script(rate=IN_LOOP).replace("step = 0", resumed)
+    again = text[text.index("\nstep = int") :]  # another training of the same names
+    after = text + again
+    for _ in range(3):
+        after = fixed("DF702", after)
+    assert (
+        after.count("step = int(len(data) / (BATCH * world_size) * first)")
+        + after.count("step = int(len(data) / (BATCH * (torch.distributed.get_world_size()")
+        == 2
+    )
+    assert found("DF702", after) == []
+
+
 @pytest.mark.parametrize(
     "text",
     [

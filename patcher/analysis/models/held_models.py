@@ -140,7 +140,7 @@ def kept_as(program: Program, module: Module, owner: ClassOf, made: ast.Call, mo
     if constructor is None:
         return ""
     where, function = constructor
-    for name in parameters(function):
+    for name in sorted(parameters(function)):
         passed = argument_for_parameter(where, function, made, name)
         if passed is None or module.text(passed) != model:
             continue
