@@ -32,6 +32,7 @@ def decay(step):
 schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, decay)
 """
 BY_LAMBDA = "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / total)"
+IN_OPTIMIZER = "optimizer = BertAdam(model.parameters(), t_total=(int(len(data) / BATCH) + 1) * 3)"
 IN_LOOP = "for group in optimizer.param_groups:\n            group['lr'] = 0.1 * (1 - step / total)"
 THROUGH_A_NAME = "rate = 1 - step / total\n        optimizer.param_groups[0]['lr'] = rate"
 
@@ -63,6 +64,13 @@ def test_so_is_one_that_is_rounded_up() -> None:
     assert "len(data) / (BATCH * world_size)" in fixed(
         "DF702", script(rate=IN_LOOP, horizon=horizon)
     )
+
+
+def test_so_is_one_that_an_optimizer_gets() -> None:
+    after = fixed("DF702", script(IN_OPTIMIZER))
+    assert "t_total=(int(len(data) / (BATCH * world_size)) + 1) * 3)" in after
+    assert found("DF702", after) == []
+    assert found("DF702", script(IN_OPTIMIZER.replace("t_total", "size"), horizon="pass")) == []
 
 
 def test_so_are_the_steps_before_a_run_is_resumed() -> None:

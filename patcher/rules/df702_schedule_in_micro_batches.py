@@ -292,7 +292,7 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
     name = f"({NUMBER_OF_RANKS})" if module.occurrences(WORLD) else WORLD
     for stmt in (each for scope in method_bodies(loop) for each in within(scope, ast.Assign)):
         is_counted = any(module.text(target) in quantities for target in stmt.targets)
-        if not is_counted and not is_schedule(module, stmt.value):
+        if not is_counted and not takes_horizon(module, stmt.value):
             continue
         for node in everywhere(stmt.value, ast.BinOp):
             if loader.drop_last and is_example_count(loop, resolve(module, node.left)):
@@ -457,6 +457,13 @@ def restart_intervals(loop: TrainLoop) -> Iterator[str]:
             for node in everywhere(test.test, ast.BinOp):
                 if isinstance(node.op, ast.Mod):
                     yield module.text(node.right)
+
+
+def takes_horizon(module: Module, node: ast.expr) -> bool:
+    """A schedule, or an optimizer that has one in it: ``BertAdam(parameters, t_total=…)``."""
+    return is_schedule(module, node) or (
+        isinstance(node, ast.Call) and any(word.arg in HORIZONS for word in node.keywords)
+    )
 
 
 def is_schedule(module: Module, node: ast.expr) -> bool:
