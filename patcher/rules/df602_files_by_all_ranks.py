@@ -39,11 +39,11 @@ from ..analysis.ranks.rank_reach import (
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.handed_paths import handed_paths, is_looked_for, reads_instead
 from ..fixes.left_to_main import may_be_left_to_main
 from ..fixes.process_group import WAIT, only_on_main
 from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
-    LOOKS,
     in_lock_step,
     is_read_later,
     runs_in_save_pretrained,
@@ -54,16 +54,13 @@ from ..source.module import Module
 from ..source.tree import (
     Function,
     argument,
-    argument_values,
     bound_names,
-    everywhere,
     is_inside,
     keyword,
     last_argument,
     names_within,
     only_argument,
     parameters,
-    same_code,
     within,
 )
 
@@ -232,21 +229,10 @@ def is_of_one_result(module: Module, call: ast.Call, path: ast.expr) -> bool:
 
 
 def is_made_where_missing(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
-    """Whether a function gets the path of a file from a caller that did not find one there.
-
-    ``if not os.path.exists(name): download(url, name)``: the caller's own callers may read it.
-    """
-    function = module.function(call)
-    if function is None or not isinstance(path, ast.Name) or path.id not in parameters(function):
-        return False
+    """Whether a function gets the path of a file from a caller that did not find one there."""
     return any(
-        passed is not None and any(same_code(passed, part) for part in argument_values(look))
-        for where, caller in program.callers(function)
-        for passed in [argument_for_parameter(module, function, caller, path.id)]
-        for test in where.ancestors(caller)
-        if isinstance(test, ast.If)
-        for look in everywhere(test.test, ast.Call)
-        if where.last_name(look.func) in LOOKS
+        is_looked_for(handed) or reads_instead(handed) is not None
+        for handed in handed_paths(program, module, call, path)
     )
 
 
