@@ -552,3 +552,36 @@ def test_a_sampler_that_a_training_may_get_as_well_is_left(
     (finding,) = found("DF503", EVALUATED + training)
     assert bool(finding.edits) is mended
     assert ("may have it from the same function" in finding.because) is not mended
+
+
+OF_OBJECT = """\
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data.distributed import DistributedSampler
+torch.distributed.init_process_group("gloo")
+class Trainer:
+    def __init__(self, args, model, data):
+        self.model, self.optimizer = model, args.optimizer
+        self.sampler = {sampler}
+        self.loader = DataLoader(data, sampler=self.sampler)
+    def train(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+            self.optimizer.step()
+Trainer(args, model, data).train()
+"""
+DEALT = "RandomSampler(data) if args.rank < 0 else DistributedSampler(data)"
+
+
+def test_the_sampler_that_an_object_keeps_is_found() -> None:
+    assert found("DF401", OF_OBJECT.format(sampler=DEALT)) == []
+    once = fixed("DF401", OF_OBJECT.format(sampler="RandomSampler(data)"))
+    alone = "if not torch.distributed.is_initialized() else"
+    assert f"self.sampler = RandomSampler(data) {alone} DistributedSampler(data)\n" in once
+    assert found("DF401", once) == []
+
+
+def test_a_sampler_of_another_class_or_of_another_object_is_not() -> None:
+    text = OF_OBJECT.format(sampler="args.sampler") + f"class Other:\n    sampler = {DEALT}\n"
+    (finding,) = found("DF401", text)
+    assert not finding.edits
