@@ -175,6 +175,33 @@ def test_it_is_told_where_the_wrapper_cannot_take_its_place(parts: dict[str, str
     assert "make attack below, of model" in finding.because
 
 
+PASSED = """
+def main(args, data):
+    net = nn.Linear(3, 1)
+    {made}
+    train(args, net, data, {passed})
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "passed", "is_sure"),
+    [
+        ("pass", "Attack(net)", True),
+        ("held = Attack(net)", "held", True),
+        ("held = Attack(net) if args.attack else None", "held", False),
+    ],
+)
+def test_one_that_a_caller_passes_along_gets_it_too(made: str, passed: str, is_sure: bool) -> None:
+    text = script(above="pass").replace("model, data):", "model, data, attack):")
+    text += PASSED.format(made=made, passed=passed)
+    (finding,) = found("DF305", text)
+    assert bool(finding.edits) is is_sure
+    if is_sure:
+        assert f"{WRAP}        attack.model = model\n" in fixed("DF305", text)
+        assert found("DF305", fixed("DF305", text)) == []
+    assert found("DF305", text.replace("Attack(net)", "Attack(other)")) == []
+
+
 def test_ranks_step_as_one_process_does(forge: Forge, tmp_path: Path) -> None:
     text = script() + MAIN
     (alone,) = written(forge, tmp_path, "alone", text, None)

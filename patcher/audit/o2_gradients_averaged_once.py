@@ -74,7 +74,7 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
     if not averages_otherwise(program):
         for held in models_held_bare(program):
             because = f"`{held.holder}.{held.method}()` goes back past the wrapper that comes below"
-            yield violated(held.module, held.made, f"{because}: its gradients are not averaged")
+            yield violated(held.home, held.made, f"{because}: its gradients are not averaged")
     yield from wrapped_twice(program, wraps)
 
 

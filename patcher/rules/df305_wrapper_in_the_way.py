@@ -131,7 +131,7 @@ def held_bare(held: HeldModel) -> Finding:
     """The finding of an object that goes back through a model past the wrapper below it."""
     wrapper = held.module.text(held.wrap.targets[0])
     because = (
-        f"{held.holder} is made of the model above the line that wraps it, and"
+        f"{held.holder} is made of the model before that is wrapped, and"
         f" {held.holder}.{held.method}() goes back past the wrapper: ranks do not average"
         f" those gradients; make {held.holder} below, of {wrapper}"
     )
@@ -140,7 +140,7 @@ def held_bare(held: HeldModel) -> Finding:
         code = f"{held.holder}.{held.attr} = {wrapper}"
         code = f"if {held.test}:\n    {code}" if held.test else code
         edits = (Insert(held.wrap, code, "after"),)
-    return Finding(held.module, held.made, because, edits)
+    return Finding(held.home, held.made, because, edits)
 
 
 def is_of_the_model_alone(

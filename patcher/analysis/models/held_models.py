@@ -37,12 +37,17 @@ LOOPS = (ast.For, ast.While, ast.Try)
 BY_NAME = ("startswith", "match", "fullmatch", "get_parameter", "register")
 
 
+# What an object is bound to, where and by what it is made, of which name, and if which test holds.
+Made = tuple[str, Module, ast.Call, str, str | None]
+
+
 @record
 class HeldModel:
     """An object that is made of a model ahead of the line that wraps it."""
 
-    module: Module
+    home: Module
     made: ast.Call
+    module: Module  # of the wrapper
     holder: str  # the text of what the object is bound to
     attr: str  # the attribute in which it keeps the model
     method: str  # that goes back through the model
@@ -59,26 +64,25 @@ def models_held_bare(program: Program) -> Iterator[HeldModel]:
             continue
         if not isinstance(inside, ast.Name | ast.Attribute) or not program.is_live(module, wrap):
             continue
-        model = module.text(inside)
-        for holder, made in objects_made_of(module, model, wrap):
-            found = program.resolve(module, made.func)
+        here = objects_made_of(module, module.text(inside), wrap)
+        for holder, home, made, model, test in (*here, *passed_beside(program, module, wrap)):
+            found = program.resolve(home, made.func)
             if found is None or not isinstance(found[1], ast.ClassDef):
                 continue
             owner = (found[0], found[1])
-            attr = kept_as(program, module, owner, made, model)
-            test = test_of_making(module, made, wrap)
+            attr = kept_as(program, home, owner, made, model)
             if not attr or is_given_anew(module, f"{holder}.{attr}", wrap, test):
                 continue
             for name in methods_used(module, holder, wrap):
                 method = method_of(program, owner, name)
                 if method is not None and goes_back_through(program, owner, method, attr):
                     takes = takes_wrapper(program, owner, attr)
-                    yield HeldModel(module, made, holder, attr, name, stmt, test, takes)
+                    yield HeldModel(home, made, module, holder, attr, name, stmt, test, takes)
                     break
 
 
-def objects_made_of(module: Module, model: str, wrap: ast.Call) -> Iterator[tuple[str, ast.Call]]:
-    """The calls above a wrapper that get the model and are bound to something, each with that."""
+def objects_made_of(module: Module, model: str, wrap: ast.Call) -> Iterator[Made]:
+    """The calls above a wrapper that get the model and are bound to something."""
     for stmt in within(module.scope_statements(wrap), ast.Assign):
         made = stmt.value.body if isinstance(stmt.value, ast.IfExp) else stmt.value
         if (
@@ -89,7 +93,24 @@ def objects_made_of(module: Module, model: str, wrap: ast.Call) -> Iterator[tupl
             and model in map(module.text, (*made.args, *(word.value for word in made.keywords)))
             and not is_other_model(module, model, made, wrap)
         ):
-            yield module.text(stmt.targets[0]), made
+            test = test_of_making(module, made, wrap)
+            yield module.text(stmt.targets[0]), module, made, model, test
+
+
+def passed_beside(program: Program, module: Module, wrap: ast.Call) -> Iterator[Made]:
+    """Objects of the model that callers pass along with it: ``train(net, FGM(net))``."""
+    function, inside = module.function(wrap), argument(wrap, 0, "module")
+    if function is None or not isinstance(inside, ast.Name):
+        return
+    for where, call in program.callers(function) if inside.id in parameters(function) else ():
+        model = argument_for_parameter(module, function, call, inside.id)
+        for name in sorted(parameters(function) - {inside.id}) if model is not None else ():
+            value = argument_for_parameter(module, function, call, name)
+            made = value if value is None else where.definition(value, value) or value
+            is_sure = isinstance(made, ast.Call)
+            made = made.body if isinstance(made, ast.IfExp) else made
+            if isinstance(made, ast.Call) and made is not model and model is not None:
+                yield name, where, made, where.text(model), "" if is_sure else None
 
 
 def is_other_model(module: Module, model: str, made: ast.Call, wrap: ast.Call) -> bool:
