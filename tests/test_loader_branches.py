@@ -146,6 +146,17 @@ def test_the_audit_names_the_branch_that_was_forgotten(tmp_path: Path) -> None:
     ] == [("O4", True)]
 
 
+def test_a_branch_in_order_keeps_no_other_from_the_number_of_its_epoch(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    made = BRANCHES["a name in two branches"][1].replace(
+        "large, batch_size=2, shuffle=True", "large, batch_size=2"
+    )
+    script.write_text(HEAD + MAIN.format(made=made))
+    assert "+            loader.sampler.set_epoch(epoch)\n" in patch(script).diff()
+    (change,) = patch(script).changes
+    assert not found("DF402", change.text)
+
+
 def test_sizes_that_differ_between_branches_are_unknown() -> None:
     made = BRANCHES["a name in two branches"][1].replace(
         "small, batch_size=2", "small, batch_size=4"
@@ -541,3 +552,36 @@ def test_a_sampler_that_a_training_may_get_as_well_is_left(
     (finding,) = found("DF503", EVALUATED + training)
     assert bool(finding.edits) is mended
     assert ("may have it from the same function" in finding.because) is not mended
+
+
+OF_OBJECT = """\
+import torch
+from torch.utils.data import DataLoader, RandomSampler
+from torch.utils.data.distributed import DistributedSampler
+torch.distributed.init_process_group("gloo")
+class Trainer:
+    def __init__(self, args, model, data):
+        self.model, self.optimizer = model, args.optimizer
+        self.sampler = {sampler}
+        self.loader = DataLoader(data, sampler=self.sampler)
+    def train(self):
+        for batch in self.loader:
+            self.model(batch).backward()
+            self.optimizer.step()
+Trainer(args, model, data).train()
+"""
+DEALT = "RandomSampler(data) if args.rank < 0 else DistributedSampler(data)"
+
+
+def test_the_sampler_that_an_object_keeps_is_found() -> None:
+    assert found("DF401", OF_OBJECT.format(sampler=DEALT)) == []
+    once = fixed("DF401", OF_OBJECT.format(sampler="RandomSampler(data)"))
+    alone = "if not torch.distributed.is_initialized() else"
+    assert f"self.sampler = RandomSampler(data) {alone} DistributedSampler(data)\n" in once
+    assert found("DF401", once) == []
+
+
+def test_a_sampler_of_another_class_or_of_another_object_is_not() -> None:
+    text = OF_OBJECT.format(sampler="args.sampler") + f"class Other:\n    sampler = {DEALT}\n"
+    (finding,) = found("DF401", text)
+    assert not finding.edits

@@ -61,6 +61,24 @@ BY_PHASE = {
         "validates": 'one_epoch("valid", valid, model, optimizer)',
         "trains": 'one_epoch("train", train, model, optimizer)',
     },
+    "a name among others": {
+        "parameters": "phase, loader, model, optimizer",
+        "test": 'phase in ("train", "all")',
+        "validates": 'one_epoch("valid", valid, model, optimizer)',
+        "trains": 'one_epoch("train", train, model, optimizer)',
+    },
+    "a part of the name": {
+        "parameters": "phase, loader, model, optimizer",
+        "test": '"train" in phase',
+        "validates": 'one_epoch("valid_2", valid, model, optimizer)',
+        "trains": 'one_epoch("train_2", train, model, optimizer)',
+    },
+    "how the name begins": {
+        "parameters": "phase, loader, model, optimizer",
+        "test": 'phase.startswith("train")',
+        "validates": 'one_epoch("valid_2", valid, model, optimizer)',
+        "trains": 'one_epoch("train_2", train, model, optimizer)',
+    },
     "no optimizer": {
         "parameters": "loader, model, optimizer=None",
         "test": "optimizer is not None",

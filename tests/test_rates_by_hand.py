@@ -32,6 +32,7 @@ def decay(step):
 schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, decay)
 """
 BY_LAMBDA = "schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / total)"
+IN_OPTIMIZER = "optimizer = BertAdam(model.parameters(), t_total=(int(len(data) / BATCH) + 1) * 3)"
 IN_LOOP = "for group in optimizer.param_groups:\n            group['lr'] = 0.1 * (1 - step / total)"
 THROUGH_A_NAME = "rate = 1 - step / total\n        optimizer.param_groups[0]['lr'] = rate"
 
@@ -63,6 +64,28 @@ def test_so_is_one_that_is_rounded_up() -> None:
     assert "len(data) / (BATCH * world_size)" in fixed(
         "DF702", script(rate=IN_LOOP, horizon=horizon)
     )
+
+
+def test_so_is_one_that_an_optimizer_gets() -> None:
+    after = fixed("DF702", script(IN_OPTIMIZER))
+    assert "t_total=(int(len(data) / (BATCH * world_size)) + 1) * 3)" in after
+    assert found("DF702", after) == []
+    assert found("DF702", script(IN_OPTIMIZER.replace("t_total", "size"), horizon="pass")) == []
+
+
+def test_so_are_the_steps_before_a_run_is_resumed() -> None:
+    resumed = "step = int(len(data) / BATCH * first)"
+    text = script(rate=IN_LOOP).replace("step = 0", resumed)
+    again = text[text.index("\nstep = int") :]  # another training of the same names
+    after = text + again
+    for _ in range(3):
+        after = fixed("DF702", after)
+    assert (
+        after.count("step = int(len(data) / (BATCH * world_size) * first)")
+        + after.count("step = int(len(data) / (BATCH * (torch.distributed.get_world_size()")
+        == 2
+    )
+    assert found("DF702", after) == []
 
 
 @pytest.mark.parametrize(

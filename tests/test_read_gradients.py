@@ -91,3 +91,44 @@ def test_an_attack_of_another_folder_is_read(tmp_path: Path) -> None:
     program = read_program(str(path))
     (read,) = read_between_passes(program, program.train_loops)
     assert read[0].text(read[1]) == "attack.move(model)"
+
+
+ACCUMULATING = """
+import torch
+from torch.utils.data import DataLoader
+class Attack:
+    def __init__(self, model):
+        self.model = model
+    def move(self):
+        for name, each in self.model.named_parameters():
+            each.data.add_(each.grad)
+    def train(self, batch):
+        self.move()
+        self.model(batch).mean().backward()
+def train(model, args):
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    attack = Attack(model)
+    loader = DataLoader(args.data)
+    for step, batch in enumerate(loader):
+        last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)
+        model(batch).mean().backward()
+        {attacks}
+        if last_micro_step:
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    ("attacks", "told"),
+    [
+        ("pass", ["an all-reduce per micro-batch"]),
+        ("attack.move()", ["an all-reduce per micro-batch"]),
+        ("attack.train(batch)", []),
+        ("attack.move()\n        model(batch).mean().backward()", []),
+    ],
+)
+def test_micro_batches_are_averaged_each_for_an_attack(attacks: str, told: list[str]) -> None:
+    text = ACCUMULATING.format(attacks=attacks)
+    assert [each.because for each in found("DF703", text)] == told

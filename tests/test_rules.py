@@ -289,6 +289,20 @@ NOOP = [
     ("DF602", "the folder may exist", "import os\nos.makedirs(folder, exist_ok=True)"),
     ("DF602", "a log file of a script without ranks",
         "import logging\nhandler = logging.FileHandler(path)"),
+    ("DF602", "loguru writes to a stream, and tells a function", """
+        import sys
+        import torch
+        from loguru import logger
+        def show(message):
+            print(message)
+        torch.distributed.init_process_group("gloo")
+        logger.add(sys.stderr)
+        logger.add(show)
+        logger.add(lambda message: print(message))
+        names.add("log.txt")
+        if torch.distributed.get_rank() == 0:
+            logger.add("log.txt")
+        """),
     ("DF602", "a file is read", "def f():\n    with open(path) as g:\n        return g.read()"),
     ("DF604", "loaded to the CPU", "import torch\nx = torch.load(path, map_location='cpu')"),
     ("DF606", "a folder is named", """
@@ -1096,6 +1110,30 @@ FIX = [
         -    handler = logging.FileHandler(args.log_file)
         +    handler = logging.FileHandler(args.log_file if is_main_process() else os.devnull)
              logging.getLogger().addHandler(handler)
+        """),
+    ("DF602", "a log file of loguru's, before and behind the group", """
+        import os
+        import torch
+        from loguru import logger
+        def is_main_process():
+            return torch.distributed.get_rank() == 0
+        def main(args):
+            logger.add(args.log_file, rotation="1 MB")
+            torch.distributed.init_process_group("gloo")
+            logger.add(sink=f"{args.folder}/log.txt")
+            number = logger.add("errors.txt")
+        """, """
+        @@ -6,5 +6,7 @@
+         def main(args):
+        -    logger.add(args.log_file, rotation="1 MB")
+        +    if os.environ.get('RANK', '0') == '0':
+        +        logger.add(args.log_file, rotation="1 MB")
+             torch.distributed.init_process_group("gloo")
+        -    logger.add(sink=f"{args.folder}/log.txt")
+        -    number = logger.add("errors.txt")
+        +    if is_main_process():
+        +        logger.add(sink=f"{args.folder}/log.txt")
+        +    number = logger.add("errors.txt" if is_main_process() else os.devnull)
         """),
     ("DF602", "a log file that is opened before there are ranks asks the launcher", """
         import os

@@ -45,6 +45,16 @@ BUFFER = """class Buffer:
         self.rows += rows
 buffer = Buffer()"""
 
+NOISE = """class Noise:
+    scale = 2.0
+    def add_to(self, x):
+        noisy = x.clone()
+        noisy[0] = self.scale
+        return self.put_in(noisy)
+    def put_in(self, x):
+        return x.float()
+noise = Noise()"""
+
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("a loss that is added up for a log", script(before="total = 0",
@@ -77,6 +87,10 @@ NOOP: list[tuple[str, str]] = [
         after="bar.write(str(loss.item()))").replace("in enumerate(loader)", "in bar")),
     ("such a log whose batches are counted", script(before="log = Log()",
         after="log.update(loss=loss.item())").replace("loader)", "log.every(loader, 10))")),
+    ("a criterion that computes", script(before="criterion = Criterion()",
+        loss="loss = criterion.compute(logits, y) + criterion.restored_output(logits)")),
+    ("a method that puts nothing in", script(before=NOISE, loss="noisy = noise.add_to(x)\n"
+        "        loss = F.mse_loss(model(noisy)[1], noise.scale * y)")),
     ("one process", script(before="bank = torch.zeros(9, 4)",
         loss="loss = F.cross_entropy(features @ bank.t(), y)", after="bank[y] = features")
         .replace("torch.distributed.init_process_group", "print")

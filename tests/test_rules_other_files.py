@@ -431,6 +431,7 @@ def test_what_joins_the_parts_of_a_path_tells_no_file() -> None:
         'torch.save(model, "last.pt")',  # DF601's
         'frame.save("worst")',  # of whatever it is
         'logging.FileHandler("log.txt")',  # DF602's
+        'from loguru import logger; logger.add("log.txt")',  # DF602's
         "frame.to_csv(io.StringIO())",
     ],
 )

@@ -113,6 +113,12 @@ SHARED = {
         "[mean.avg, mean.sum, greatest.avg.item()]",
     ),
     "a tensor": ("total = torch.zeros(3)", "total += out.sum(0)", "total.tolist()"),
+    "inputs that get one more": (
+        "total = 0.0",
+        "inputs = {'scores': out}\nif len(out):\n    inputs['size'] = out.shape[1]\n"
+        "total += inputs['scores'].sum().item() * inputs['size']",
+        "total",
+    ),
 }
 WHOLE = {
     "a list that a function fills": ("rows, n = [], 0", "add(rows, out)\nn += 1", "[rows, n]"),
@@ -153,6 +159,21 @@ WHOLE = {
         "[mean.avg, mean.val]",
     ),
     "a moving average": ("mean = MovingAverage()", "mean.update(out.mean().item())", "mean.avg"),
+    "inputs that are of all batches": (
+        "inputs, n = {}, 0",
+        "inputs[out[0, 0].item()] = 1\nn += 1",
+        "[sorted(inputs), n]",
+    ),
+    "inputs of the first batch": (
+        "inputs, n = {}, 0",
+        "if n == 0:\n    inputs = {'first': 0}\ninputs['sum'] = out.sum().item()\nn += 1",
+        "[inputs['sum'], n]",
+    ),
+    "inputs that are kept": (
+        "n = 0\nkept = {}",
+        "inputs = kept\ninputs[out[0, 0].item()] = 1\nn += 1",
+        "[sorted(kept), n]",
+    ),
     "a difference": ("total = 0.0", "total = total - out.sum().item()", "total"),
 }
 

@@ -8,7 +8,8 @@ At run time       Without it every rank trains a model of its own, and the one t
 How it is judged  Per loop. A wrap counts if both rank 0 and the others come to it before the loop
                   and its value can get there: in the same function, in one that calls it, or
                   returned or kept by another. It does not count if the loop calls the bare model.
-                  Each of several models that it trains needs one.
+                  Each of several models that it trains needs one. An object that was made of the
+                  bare model must not go back through it.
 When unknown      The wrapper is passed on as a value, or a module that cannot be read may wrap; or
                   nothing wraps, and gradients are reduced where the loop is not seen to come.
 Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.fsdp
@@ -17,6 +18,7 @@ Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.f
 import ast
 from collections.abc import Iterator
 
+from ..analysis.models.held_models import models_held_bare
 from ..analysis.models.trained_models import left_bare, lone_tensors
 from ..analysis.models.wrapped_elsewhere import stays_in_another_class
 from ..analysis.models.wrapper_attributes import is_gradless
@@ -69,6 +71,10 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
         yield from judge(program, loop, wraps)
         if original is not None and not original.calls_to(*WRAPPERS):
             yield from behind_an_option(program, loop, wraps)
+    if not averages_otherwise(program):
+        for held in models_held_bare(program):
+            because = f"`{held.holder}.{held.method}()` goes back past the wrapper that comes below"
+            yield violated(held.home, held.made, f"{because}: its gradients are not averaged")
     yield from wrapped_twice(program, wraps)
 
 

@@ -41,6 +41,25 @@ def read_between_passes(
                 yield module, stmt
 
 
+def reads_between_passes(program: Program, loop: TrainLoop) -> bool:
+    """Whether steps of a loop read gradients of parameters, and then go back again.
+
+    Also where a method that may be called does both: the attack of an object.
+    """
+    readers = reading_functions(program)
+    if not readers:
+        return False
+    if any(read_between_passes(program, [loop])):
+        return True
+    for call in within(loop.steps.body, ast.Call):
+        name = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        for where, function in program.functions_by_name.get(name, ()):
+            below = [function, *(each for _, each in program.functions_below(where, function))]
+            if not readers.isdisjoint(below) and any(goes_back(each.body) for each in below):
+                return True
+    return False
+
+
 def reading_functions(program: Program) -> set[Function | None]:
     """The functions that read gradients of parameters; None for the module's own code."""
     return {

@@ -3,7 +3,8 @@
 What         The model is unwrapped from DataParallel only, or only where n_gpu is above 1; or,
              after the line that wraps it, the script uses an attribute of the wrapper that only the
              model has, or loads a checkpoint without "module." in its keys into the wrapper. Or a
-             training step calls methods of the model past its wrapper.
+             training step calls methods of the model past its wrapper, or goes back through it in
+             an object that was made of the model ahead of the wrapper, as an attack may be.
 At run time  DistributedDataParallel is no DataParallel and a rank's n_gpu is 1: AttributeError at
              generate, save_pretrained or config, missing keys at load_state_dict, or a checkpoint
              whose keys start with "module.". What goes past the wrapper is not averaged over the
@@ -11,7 +12,8 @@ At run time  DistributedDataParallel is no DataParallel and a rank's n_gpu is 1:
 Example      m = model.module if isinstance(model, torch.nn.DataParallel) else model
 Fix          Ask for both wrappers, or for the attribute module, or take the model out on the spot.
              Only reported where an assertion insists on DataParallel: what follows needs it; and
-             where a step goes past the wrapper: forward() has to do that.
+             where a step goes past the wrapper: forward() has to do that. An object that holds the
+             model gets the wrapper, if it asks nothing of it that this answers otherwise.
 Fix safety   Safe: without a wrapper, and in DataParallel, what worked before works the same way.
 Source       torch.nn.parallel.DistributedDataParallel (module)
 """
@@ -20,6 +22,7 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.models.held_models import HeldModel, models_held_bare
 from ..analysis.models.past_wrapper import steps_past_wrapper
 from ..analysis.models.saved_wrappers import is_wrapped, returns_wrapper
 from ..analysis.models.wrapper_attributes import (
@@ -37,7 +40,7 @@ from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, Role, value_for_role
 from ..analysis.training.evaluations import is_bound_between
 from ..analysis.training.frameworks import starts_under_horovod
 from ..analysis.training.program import Program
-from ..editing.edits import Rewrite
+from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import is_move
 from ..fixes.process_group import unwrapped_model
@@ -120,6 +123,24 @@ def findings(program: Program) -> Iterator[Finding]:
     if not defines_module_attribute(program) and not averages_otherwise(program):
         for module, call, why in steps_past_wrapper(program):
             yield Finding(module, call, f"{why}; call it in forward()")
+        for held in models_held_bare(program):
+            yield held_bare(held)
+
+
+def held_bare(held: HeldModel) -> Finding:
+    """The finding of an object that goes back through a model past the wrapper below it."""
+    wrapper = held.module.text(held.wrap.targets[0])
+    because = (
+        f"{held.holder} is made of the model before that is wrapped, and"
+        f" {held.holder}.{held.method}() goes back past the wrapper: ranks do not average"
+        f" those gradients; make {held.holder} below, of {wrapper}"
+    )
+    edits: tuple[Edit, ...] = ()
+    if held.takes_wrapper and held.test is not None:
+        code = f"{held.holder}.{held.attr} = {wrapper}"
+        code = f"if {held.test}:\n    {code}" if held.test else code
+        edits = (Insert(held.wrap, code, "after"),)
+    return Finding(held.home, held.made, because, edits)
 
 
 def is_of_the_model_alone(

@@ -28,6 +28,6 @@ def findings(program: Program) -> Iterator[Finding]:
     if not trains_on_several_devices(program):
         return
     for loop in loops_that_step(program):
-        for stmt, name in kept_of_batches(loop):
+        for stmt, name in kept_of_batches(program, loop):
             because = f"each rank puts its own batches into {name}, which losses are made of"
             yield Finding(loop.module, stmt, because)

@@ -364,18 +364,24 @@ def of_ranks(loader: Loader) -> Loader:
 
 
 def deals_in_order(loader: Loader | None) -> bool:
-    """Whether no sampler of ranks has to be told of the epoch: each has one order, or rank 0's."""
-    if loader is not None and mentions(loader.call, DEALT_BATCHES):
-        return True  # rank 0 draws on from epoch to epoch
-    return (
-        loader is not None
-        and bool(loader.distributed_samplers)
-        and all(
-            loader.module.last_name(call.func) == "DistributedSampler"
-            and isinstance(shuffle := argument(call, 3, "shuffle"), ast.Constant)
-            and not shuffle.value
-            for call in loader.distributed_samplers
-        )
+    """Whether no sampler of ranks has to be told of the epoch, in whatever branch one is made."""
+    branches = () if loader is None else (loader, *loader.others)
+    orders = [has_one_order(each) for each in branches if is_dealt_by_rank(each)]
+    return bool(orders) and all(orders)
+
+
+def is_dealt_by_rank(loader: Loader) -> bool:
+    """Whether a loader's construction deals its examples to ranks."""
+    return mentions(loader.call, DEALT_BATCHES) or bool(loader.distributed_samplers)
+
+
+def has_one_order(loader: Loader) -> bool:
+    """Whether all that deals a loader's examples deals them in order, or as rank 0 draws on."""
+    return mentions(loader.call, DEALT_BATCHES) or all(
+        loader.module.last_name(call.func) == "DistributedSampler"
+        and isinstance(shuffle := argument(call, 3, "shuffle"), ast.Constant)
+        and not shuffle.value
+        for call in loader.distributed_samplers
     )
 
 

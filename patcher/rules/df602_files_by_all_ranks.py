@@ -1,8 +1,8 @@
 """A file or folder is made by every rank.
 
-What         open(…, "w"), a logging.FileHandler or logging.basicConfig(filename=…) that every
-             rank reaches, or an evaluation function that writes and that every rank will run; a
-             folder created after a check whether it exists.
+What         open(…, "w"), a logging.FileHandler, loguru's logger.add(file) or
+             logging.basicConfig(filename=…) that every rank reaches, or an evaluation function that
+             writes and that every rank will run; a folder created after a check whether it exists.
 At run time  Ranks overwrite each other's lines; makedirs fails on the rank that comes second.
 Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
 Fix          Rank 0 alone writes; makedirs and mkdir get exist_ok=True. A block that fills what all
@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import replace
+from ..analysis.effects.file_effects import file_sinks, is_file_sink
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.written_paths import (
     is_memory,
@@ -37,13 +38,13 @@ from ..analysis.ranks.rank_reach import (
     roles_reaching_in_function,
 )
 from ..analysis.training.program import Program
-from ..editing.edits import Define, Edit, Import, Insert, Rewrite
+from ..editing.edits import Define, Edit, Guard, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.handed_paths import handed_paths, is_looked_for, reads_instead
 from ..fixes.left_to_main import may_be_left_to_main
 from ..fixes.process_group import WAIT, only_on_main
 from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
-    LOOKS,
     in_lock_step,
     is_read_later,
     runs_in_save_pretrained,
@@ -54,9 +55,7 @@ from ..source.module import Module
 from ..source.tree import (
     Function,
     argument,
-    argument_values,
     bound_names,
-    everywhere,
     is_inside,
     keyword,
     last_argument,
@@ -64,7 +63,6 @@ from ..source.tree import (
     names_within,
     only_argument,
     parameters,
-    same_code,
     within,
 )
 
@@ -190,7 +188,7 @@ def is_path(module: Module, node: ast.expr) -> bool:
 def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
     """Log files that every rank of a group opens."""
     groups = [call for _, call in program.calls_to("init_process_group")]
-    for call in module.calls_to(*HANDLER_CLASSES):
+    for call in (*module.calls_to(*HANDLER_CLASSES), *file_sinks(module)):
         path = path_of(module, call)
         if not groups or path is None or is_rank_dependent(module, call):
             continue
@@ -198,10 +196,15 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
             continue
         if not roles_reaching(program, module, call) >= RANKS:
             continue
+        is_guarded = is_file_sink(module, call) and isinstance(module.parents[call], ast.Expr)
         if runs_before_group(program, module, call):
             because = "every rank writes it, and the group comes later"
             code = f"{module.conjunct(path)} if {IS_MAIN} else os.devnull"
-            yield Finding(module, call, because, (Rewrite(path, code), Import("os")))
+            early = Guard(module.statement(call), IS_MAIN) if is_guarded else Rewrite(path, code)
+            yield Finding(module, call, because, (early, Import("os")))
+        elif is_guarded:
+            only = Guard(module.statement(call), "is_main_process()")
+            yield Finding(module, call, "every rank writes it", (only, Define("is_main_process")))
         else:
             yield Finding(module, call, "every rank writes it", write_on_main_only(module, call))
 
@@ -242,27 +245,16 @@ def is_of_one_result(module: Module, call: ast.Call, path: ast.expr) -> bool:
 
 
 def is_made_where_missing(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:
-    """Whether a function gets the path of a file from a caller that did not find one there.
-
-    ``if not os.path.exists(name): download(url, name)``: the caller's own callers may read it.
-    """
-    function = module.function(call)
-    if function is None or not isinstance(path, ast.Name) or path.id not in parameters(function):
-        return False
+    """Whether a function gets the path of a file from a caller that did not find one there."""
     return any(
-        passed is not None and any(same_code(passed, part) for part in argument_values(look))
-        for where, caller in program.callers(function)
-        for passed in [argument_for_parameter(module, function, caller, path.id)]
-        for test in where.ancestors(caller)
-        if isinstance(test, ast.If)
-        for look in everywhere(test.test, ast.Call)
-        if where.last_name(look.func) in LOOKS
+        is_looked_for(handed) or reads_instead(handed) is not None
+        for handed in handed_paths(program, module, call, path)
     )
 
 
 def path_of(module: Module, call: ast.Call) -> ast.expr | None:
     """The path that a call of ``open``, of a log handler or of ``basicConfig`` opens."""
-    return opened_path(module, call) or argument(call, 0, "file", "filename")
+    return opened_path(module, call) or argument(call, 0, "file", "filename", "sink")
 
 
 def opened_path(module: Module, call: ast.Call) -> ast.expr | None:

@@ -1,9 +1,11 @@
 """A checkpoint is read before it is complete, or onto one card by all.
 
 What         torch.load without map_location; a checkpoint that every rank reads back after the
-             training that writes it, with no barrier in between, or that has the time in its name.
+             training that writes it, with no barrier in between, or that has the time in its name,
+             or a score of the training, which is that of each rank's own batches.
 At run time  Every rank loads onto cuda:0, which runs out of memory; ranks other than 0 read the
-             file of an earlier run, or half of this one's, or look for one of another second.
+             file of an earlier run, or half of this one's, or look for one of another second or
+             score, which ends them.
 Example      model.load_state_dict(torch.load(output_dir))
 Fix          map_location="cpu" (load_state_dict copies to the right card); a barrier before.
              A model that lies in the file whole, and is used as it is, would stay on the CPU: a
@@ -16,6 +18,7 @@ Source       torch.load
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 
 from ..analysis.effects.early_reads import (
     EXISTS,
@@ -28,9 +31,10 @@ from ..analysis.effects.early_reads import (
 from ..analysis.effects.file_effects import folder_of
 from ..analysis.effects.met_between import waits_between
 from ..analysis.effects.path_text import is_option
-from ..analysis.effects.written_paths import clock_in, is_memory, names_rank
+from ..analysis.effects.written_paths import clock_in, is_memory, names_rank, spelled_with
 from ..analysis.models.loaded_models import holds_used_model
 from ..analysis.ranks.certain_reach import OF_A_RANK
+from ..analysis.ranks.own_scores import own_score_in
 from ..analysis.ranks.rank_reach import (
     RANKS,
     UNKNOWN,
@@ -55,6 +59,7 @@ from ..source.tree import (
     everywhere,
     is_elif,
     last_argument,
+    mentions,
     parameters,
     position,
     precedes,
@@ -64,6 +69,7 @@ from ..source.tree import (
 CODE, SEVERITY, SAFETY = "DF604", Severity.DEGRADED, Safety.SAFE
 
 OWN_CARD = "onto_own_card"
+WHAT_RANK_0_HAS = "what_rank_0_has"
 LISTS = (*LOOKING, "iglob", "rglob", "iterdir", "walk")
 LOOKS = (*EXISTS, *LISTS)
 
@@ -88,6 +94,7 @@ def findings(program: Program) -> Iterator[Finding]:
             if path is not None and names_rank(program, module, path, unique=False):
                 continue  # from its own card, in a file of its own
             yield from named_by_the_clock(program, module, call, path)
+            yield from named_by_own_score(program, module, call, path)
             last = last_argument(call)
             if roles_reaching(program, module, call) <= {Role.SINGLE}:
                 continue  # of a process that starts the ranks, before or behind them
@@ -122,6 +129,31 @@ def named_by_the_clock(
             " rank 0 alone has written it; take the name from rank 0 (broadcast_object_list)"
         )
         yield Finding(module, load, because)
+
+
+def named_by_own_score(
+    program: Program, module: Module, load: ast.Call, path: ast.expr | None
+) -> Iterator[Finding]:
+    """A file of this run that has a score of the training in its name, another one on each rank."""
+    if path is None or not program.is_live(module, load):
+        return
+    if roles_reaching(program, module, load) < RANKS or mentions(path, WHAT_RANK_0_HAS):
+        return
+    found = spelled_with(program, module, path, partial(own_score_in, program))
+    if found is None:
+        return
+    edits: tuple[Edit, ...] = ()
+    if argument(load, 1, "map_location") is not None and not (
+        is_doubtful(program, module, load)
+        or runs_for_some_alone(program, module, module.statement(load))
+    ):
+        rewrite = Rewrite(path, f"{WHAT_RANK_0_HAS}({module.text(path)})")
+        edits = (rewrite, Define(WHAT_RANK_0_HAS), Define(OWN_CARD))
+    because = (
+        f"{found[0].text(found[1])}, of this rank's own batches, is in its name: rank 0 alone has"
+        " written it, under its own"
+    )
+    yield Finding(module, load, because, edits, severity=Severity.ERROR)
 
 
 def waits_for_both(module: Module, first: ast.Call, saved: ast.Call, call: ast.Call) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from ..analysis.effects.effects import Kind, Reached, direct_effects
 from ..analysis.effects.file_effects import (
     BUFFERS,
+    LOGURU,
     OPENED_BY_MODE,
     WRITERS,
     PathKind,
@@ -67,9 +68,9 @@ CODE, SEVERITY, SAFETY = "DF607", Severity.DEGRADED, Safety.SAFE
 # DF601 and DF602 know these; a writer of events has files of its own.
 OTHER_RULES = {
     *("save", "save_pretrained", "save_model", "save_file", "open", "SummaryWriter"),
-    *("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "basicConfig"),
+    *("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "basicConfig", "add"),
 }
-SAVE = {*WRITERS, *OPENED_BY_MODE, "os.open"} - {"torch.save"}
+SAVE = {*WRITERS, *OPENED_BY_MODE, "os.open"} - {"torch.save", LOGURU}
 STILL_READING = WAIT.replace("rank 0 may still be writing", "another rank may still be reading")
 KINDS = {Kind.WRITE: "writes", Kind.REMOVE: "removes"}
 FORGIVING = ("missing_ok", "ignore_errors")

@@ -27,6 +27,7 @@ from ..analysis.batches.example_counts import (
     holds_batch_size,
     is_count_of_data,
     is_dataset_length,
+    is_divided_later,
     is_example_count,
     is_loader_length,
     resolve,
@@ -291,7 +292,7 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
     name = f"({NUMBER_OF_RANKS})" if module.occurrences(WORLD) else WORLD
     for stmt in (each for scope in method_bodies(loop) for each in within(scope, ast.Assign)):
         is_counted = any(module.text(target) in quantities for target in stmt.targets)
-        if not is_counted and not is_schedule(module, stmt.value):
+        if not is_counted and not takes_horizon(module, stmt.value):
             continue
         for node in everywhere(stmt.value, ast.BinOp):
             if loader.drop_last and is_example_count(loop, resolve(module, node.left)):
@@ -370,35 +371,6 @@ def sizes_of_rest(loop: TrainLoop, quotient: ast.BinOp) -> Iterator[ast.expr]:
                 and any(isinstance(stmt, ast.AugAssign) for stmt in test.body)
             ):
                 yield node.right
-
-
-def is_divided_later(loop: TrainLoop, stmt: ast.Assign) -> bool:
-    """Whether the number of ranks comes in behind: ``if rank != -1: steps = steps // world_size``.
-
-    Under the same name, or under one that it is passed on to.
-    """
-    module = loop.module
-    names = {module.text(target) for target in stmt.targets}
-    scope = module.scope_statements(stmt)
-    later: list[ast.Assign | ast.AugAssign] = [
-        each for each in within(scope, ast.Assign) if each is not stmt
-    ]
-    later += within(scope, ast.AugAssign)
-    passed_on = [
-        ({part.id for part in everywhere(each.value, ast.Name)}, {*map(module.text, each.targets)})
-        for each in later
-        if isinstance(each, ast.Assign)
-    ]
-    known = 0
-    while known < len(names):
-        known = len(names)
-        for read, bound in passed_on:
-            names |= bound if read & names else set()
-    return any(
-        any(module.text(part) in names for part in below(each) if isinstance(part, ast.expr))
-        and has_world_size(module, each.value)
-        for each in later
-    )
 
 
 def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
@@ -485,6 +457,13 @@ def restart_intervals(loop: TrainLoop) -> Iterator[str]:
             for node in everywhere(test.test, ast.BinOp):
                 if isinstance(node.op, ast.Mod):
                     yield module.text(node.right)
+
+
+def takes_horizon(module: Module, node: ast.expr) -> bool:
+    """A schedule, or an optimizer that has one in it: ``BertAdam(parameters, t_total=…)``."""
+    return is_schedule(module, node) or (
+        isinstance(node, ast.Call) and any(word.arg in HORIZONS for word in node.keywords)
+    )
 
 
 def is_schedule(module: Module, node: ast.expr) -> bool:

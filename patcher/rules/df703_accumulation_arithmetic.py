@@ -8,10 +8,10 @@ At run time  Left-over gradients enter the next epoch's first step; clipping wei
              0.24 / 0.38 / 0.57 / 1.0 instead of alike; 4 all-reduces where 1 would do.
 Example      if (nb_tr_steps + 1) % args.gradient_accumulation_steps == 0: optimizer.step()
 Fix          The last micro-batch of an epoch steps too; clip once, before the step; weigh each
-             micro-batch by its share of the examples; synchronise on the last one only. Only
-             where the loop goes through a known loader, or takes the next batch of its cycle.
-             Only reported for data that only iterate, whose number of batches is not known, and
-             where several tests step.
+             micro-batch by its share of the examples; synchronise on the last one only, unless an
+             attack on weights reads the gradients before. Only where the loop goes through a known
+             loader, or takes the next batch of its cycle. Only reported for data that only
+             iterate, whose number of batches is not known, and where several tests step.
 Fix safety   Safe: with accumulation 1 every step stays the same, bit for bit.
 Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the same attribute
 """
@@ -29,6 +29,7 @@ from ..analysis.training.train_loops import TrainLoop, calls_around, is_optimize
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import BATCH_SAMPLER
+from ..fixes.read_gradients import reads_between_passes
 from ..fixes.step_gates import gates_of_each_batch
 from ..source.branches import is_in
 from ..source.module import Module
@@ -551,8 +552,9 @@ def synchronization(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         return
     definitions = [stmt for stmt in loop.steps.body if bound_names(stmt) == {LAST}]
     attributes = {node.attr for node in within(loop.steps.body, ast.Attribute)}
-    if not definitions or attributes & {"require_backward_grad_sync", "no_sync"}:
-        return
+    is_set = bool(attributes & {"require_backward_grad_sync", "no_sync"})
+    if not definitions or is_set or reads_between_passes(program, loop):
+        return  # an attack on weights reads the average of each micro-batch
     for model in ddp_models(program, loop):
         edit = Insert(definitions[0], f"{model}.require_backward_grad_sync = {LAST}", "after")
         yield Finding(loop.module, loop.steps, "an all-reduce per micro-batch", (edit,))

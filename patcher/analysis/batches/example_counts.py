@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 
 from ...source.module import Module
-from ...source.tree import below, everywhere, is_within, same_code, within
+from ...source.tree import below, everywhere, is_within, precedes, same_code, within
 from ..ranks.rank_reach import is_world_size
 from ..training.loaders import trace_loader
 from ..training.program import Program
@@ -129,3 +129,49 @@ def is_loader_length(program: Program, loop: TrainLoop, node: ast.expr) -> bool:
         return True
     loader = trace_loader(program, loop.module, node.args[0])
     return loader is not None and loader.call is loop.loader.call
+
+
+def is_divided_later(loop: TrainLoop, stmt: ast.Assign) -> bool:
+    """Whether the number of ranks comes in behind: ``if rank != -1: steps = steps // world_size``.
+
+    Under the same name, or under one that it is passed on to.
+    """
+    module = loop.module
+    names = {module.text(target) for target in stmt.targets}
+    scope = module.scope_statements(stmt)
+    later: list[ast.Assign | ast.AugAssign] = [
+        each for each in within(scope, ast.Assign) if precedes(stmt, each)
+    ]
+    later += [each for each in within(scope, ast.AugAssign) if precedes(stmt, each)]
+    passed_on = [
+        ({part.id for part in everywhere(each.value, ast.Name)}, {*map(module.text, each.targets)})
+        for each in later
+        if isinstance(each, ast.Assign)
+    ]
+    known = 0
+    while known < len(names):
+        known = len(names)
+        for read, bound in passed_on:
+            names |= bound if read & names else set()
+    return any(
+        any(module.text(part) in names for part in below(each) if isinstance(part, ast.expr))
+        and has_world_size(module, each.value)
+        and not only_in_horizon(loop, each.value)
+        for each in later
+    )
+
+
+def only_in_horizon(loop: TrainLoop, value: ast.expr) -> bool:
+    """Whether the number of ranks is in another number of steps alone: ``rate(step / total)``."""
+    module = loop.module
+    parts = [part for part in below(value) if isinstance(part, ast.Name | ast.Attribute)]
+    with_ranks = [part for part in parts if has_world_size(module, part)]
+    return bool(with_ranks) and all(
+        any(
+            is_dataset_length(loop, each) or is_count_of_data(loop, each)
+            for each in below(made)
+            if isinstance(each, ast.expr)
+        )
+        for part in with_ranks
+        for made in [resolve(module, part)]
+    )

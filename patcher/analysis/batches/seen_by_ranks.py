@@ -7,23 +7,32 @@ import re
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import argument_values, bound_names, everywhere, within
+from ...source.tree import (
+    Function,
+    argument_values,
+    bound_names,
+    everywhere,
+    within,
+)
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
 from ..training.loaders import AROUND
+from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .carried_state import carried_names
 from .loss_names import made_from, names_of_losses
 
-FILLING = re.compile(  # a word of a method's name: put(), push_and_pop(), and not compute_loss()
-    r"(?:\b|_|(?<=[a-z])(?=[A-Z]))"
-    "(?i:update|enqueue|push|append|add|insert|put|store|write|fill)"
-)
+FILLING = {
+    *("update", "enqueue", "push", "append", "add", "insert", "put", "store", "write", "fill"),
+    *("extend", "dequeue"),
+}
+WORD = re.compile("[A-Z]?[a-z]+")  # of a method's name
+MAX_METHODS = 3  # of one object, that call each other
 JOINING = re.compile("gather|all_?reduce|broadcast|_share", re.IGNORECASE)
 
 Kept = tuple[ast.stmt, str]
 
 
-def kept_of_batches(loop: TrainLoop) -> Iterator[Kept]:
+def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
     """Statements of steps that put something of their batch where later steps take it from.
 
     Each name once: of a tensor, a list or an object that is made before the steps, and that a loss
@@ -41,9 +50,8 @@ def kept_of_batches(loop: TrainLoop) -> Iterator[Kept]:
         needed -= names_that_go_along(loop.steps.iter) | bars(module, loop.steps.iter)
     batch |= own_names(body)
     found: set[str] = set()
-    for stmt, name in sorted(
-        [*filled(module, body, known), *bound_again(body, known)], key=lambda each: each[0].lineno
-    ):
+    kept = [*filled(program, module, body, known), *bound_again(body, known)]
+    for stmt, name in sorted(kept, key=lambda each: each[0].lineno):
         if name in needed - batch - found:
             found.add(name)
             yield stmt, name
@@ -116,7 +124,9 @@ def made_of(body: list[ast.stmt], names: set[str]) -> set[str]:
     return reached(pairs, names)
 
 
-def filled(module: Module, body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:
+def filled(
+    program: Program, module: Module, body: list[ast.stmt], known: set[str]
+) -> Iterator[Kept]:
     """``bank[index] = features`` and ``memory.update(features)``, each with its name."""
     anew = made_anew(body)
     for stmt, targets, value in assignments(body):
@@ -125,11 +135,49 @@ def filled(module: Module, body: list[ast.stmt], known: set[str]) -> Iterator[Ke
                 yield from ((stmt, name) for name in roots(target) - anew)
     for call in within(body, ast.Call):
         func = call.func
-        if isinstance(func, ast.Attribute) and FILLING.search(func.attr):
+        if isinstance(func, ast.Attribute) and may_fill(program, func.attr):
             given = set().union(*map(contents, argument_values(call)))
             if given & known:
                 kept = names_in(func.value) - anew - module.aliases.keys()
                 yield from ((module.statement(call), name) for name in kept)
+
+
+def may_fill(program: Program, name: str, depth: int = 0) -> bool:
+    """Whether a method may put something into its object: by its name, and by what it does.
+
+    One of the program's own that leaves its object as it is puts nothing in: ``data.add_noise(x)``.
+    """
+    if FILLING.isdisjoint(word.lower() for word in WORD.findall(name)):
+        return False
+    return depth >= MAX_METHODS or all(
+        changes_its_object(program, where, function, depth)
+        for where, function in program.functions_by_name.get(name, ())
+    )
+
+
+def changes_its_object(program: Program, module: Module, function: Function, depth: int) -> bool:
+    """Whether a method assigns to an attribute of its object, or may fill one."""
+    own = next((arg.arg for arg in (*function.args.posonlyargs, *function.args.args)), "")
+    targets = [target for _, each, _ in assignments(function.body) for target in each]
+    if any(owner_of(target) == own for target in targets):
+        return True
+    for call in within(function.body, ast.Call):
+        func = call.func
+        if not isinstance(func, ast.Attribute) or owner_of(func) != own:
+            continue
+        if module.text(func.value) == own:
+            if may_fill(program, func.attr, depth + 1):
+                return True
+        elif func.attr.endswith("_") or FILLING & set(WORD.findall(func.attr)):
+            return True
+    return False
+
+
+def owner_of(node: ast.expr) -> str:
+    """``self`` of ``self.rows[0]``."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def bound_again(body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:

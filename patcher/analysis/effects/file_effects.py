@@ -18,6 +18,7 @@ MAX_DEPTH = 6
 ONLY_BY_KEYWORD = 99
 
 # Functions and methods, with the position and the keyword of the path; -1: the object itself.
+LOGURU = "loguru.logger.add"
 WRITERS = {
     "torch.save": (1, "f"),
     "numpy.save": (0, "file"),
@@ -71,6 +72,7 @@ WRITERS = {
     "shelve.open": (0, "filename"),
     "open3d.io.write_point_cloud": (0, "filename"),
     "logging.basicConfig": (ONLY_BY_KEYWORD, "filename"),
+    LOGURU: (0, "sink"),
 }
 WRITING_METHODS = {
     "save_pretrained": (0, "save_directory"),
@@ -233,6 +235,8 @@ def file_uses(module: Module) -> Iterator[FileUse]:
                 continue
             if name == "shelve.open":
                 what = _shelve_mode(call)
+            elif name == LOGURU and not is_file_sink(module, call):
+                continue
             index, keyword = place
             path = argument(call, index, keyword) if index >= 0 else None
             if path is None and what == "write" and index != ONLY_BY_KEYWORD:
@@ -244,6 +248,22 @@ def file_uses(module: Module) -> Iterator[FileUse]:
             if path is not None:
                 path = folder_of(module, _opened(module, path))
             yield FileUse(what, call, path)
+
+
+def file_sinks(module: Module) -> list[ast.Call]:
+    """The calls that have loguru write a file."""
+    return [call for call in module.calls_to("add") if is_file_sink(module, call)]
+
+
+def is_file_sink(module: Module, call: ast.Call) -> bool:
+    """Whether a call tells loguru of a file; not of a stream or of a function."""
+    sink = argument(call, 0, "sink")
+    if module.dotted(call.func) != LOGURU or sink is None or isinstance(sink, ast.Lambda):
+        return False
+    is_function = isinstance(sink, ast.Name) and any(
+        sink.id == function.name for function in module.all_functions
+    )
+    return not is_function and module.dotted(sink).partition(".")[0] != "sys"
 
 
 def is_of_a_library(module: Module, function: ast.Attribute) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from ...source.module import Module
 from ...source.tree import (
@@ -47,6 +47,7 @@ LISTINGS = ("listdir", "scandir", "glob", "iglob", "rglob", "iterdir")
 CLOCKS = ("strftime", "time", "ctime", "now", "utcnow", "today")
 SPELLINGS = ("strftime", "isoformat", "timestamp")  # of a moment
 MAX_DEPTH = 4  # names that stand for names
+Spelled = tuple[Module, ast.expr]
 MAX_CALLERS = 3  # functions between a loop and what it writes
 
 
@@ -145,17 +146,33 @@ def names_rank(
     return False
 
 
-def clock_in(
-    program: Program, module: Module, path: ast.expr, depth: int = 0
-) -> tuple[Module, ast.Call] | None:
+def clock_in(program: Program, module: Module, path: ast.expr) -> Spelled | None:
     """The call by which a path has the time in it, which each process asks for itself."""
+    return spelled_with(program, module, path, asked_clock)
+
+
+def asked_clock(module: Module, node: ast.expr) -> ast.expr | None:
+    """The call in an expression that asks for the time."""
+    for call in everywhere(node, ast.Call):
+        name = module.dotted(call.func)
+        if name.startswith(("time.", "datetime.")) and module.last_name(call.func) in CLOCKS:
+            return call
+    return None
+
+
+def spelled_with(
+    program: Program,
+    module: Module,
+    path: ast.expr,
+    wanted: Callable[[Module, ast.expr], ast.expr | None],
+    depth: int = 0,
+) -> Spelled | None:
+    """What a path has of a kind in its text, also through names, arguments and results."""
     if depth > MAX_DEPTH + 2:  # the moment may be asked for in a method, and spelled in another
         return None
     for node in parts_of_text(module, path):
-        for call in everywhere(node, ast.Call):
-            name = module.dotted(call.func)
-            if name.startswith(("time.", "datetime.")) and module.last_name(call.func) in CLOCKS:
-                return module, call
+        if (spelled := wanted(module, node)) is not None:
+            return module, spelled
         values = [*made_elsewhere(program, module, node)]
         if isinstance(node, ast.Call) and module.last_name(node.func) in SPELLINGS:
             values += [(module, part) for part in children(node.func) if isinstance(part, ast.expr)]
@@ -173,7 +190,7 @@ def clock_in(
                 for value in where.attribute_values.get(node.attr, ())
             ]
         for where, value in values:
-            if found := clock_in(program, where, value, depth + 1):
+            if found := spelled_with(program, where, value, wanted, depth + 1):
                 return found
     return None
 

@@ -77,14 +77,49 @@ def truth_of(module: Module, function: Function, calls: Calls, test: ast.expr) -
             if decisive in truths:
                 return decisive
             return None if None in truths else not decisive
-        case ast.Compare(ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant() as word]):
-            value = literal(module, function, calls[0], test.left)
+        case (
+            ast.Compare(
+                left=name, ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant() as word]
+            )
+            | ast.Compare(
+                left=ast.Constant() as word, ops=[ast.Eq() | ast.NotEq() as op], comparators=[name]
+            )
+        ):
+            value = literal(module, function, calls[0], name)
             return None if value is None else (value.value == word.value) is isinstance(op, ast.Eq)
+        case ast.Compare(ops=[ast.In() | ast.NotIn() as op], comparators=[words]):
+            is_in = _is_among(module, function, calls[0], test.left, words)
+            return None if is_in is None else is_in is isinstance(op, ast.In)
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name() as name, attr="startswith" | "endswith" as which),
+            args=[ast.Constant(value=str() as part)],
+        ):
+            value = literal(module, function, calls[0], name)
+            whole = None if value is None else value.value
+            return getattr(whole, which)(part) if isinstance(whole, str) else None
         case ast.Compare(
             ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]
         ):
             value = literal(module, function, calls[0], test.left)
             return None if value is None else (value.value is None) is isinstance(op, ast.Is)
+    return None
+
+
+def _is_among(
+    module: Module, function: Function, place: CallPlace, part: ast.expr, whole: ast.expr
+) -> bool | None:
+    """``split in ("train", "dev")`` and ``"train" in split``; None unless literals decide it."""
+    match part, whole:
+        case _, ast.Tuple() | ast.List() | ast.Set():
+            words = [each.value for each in whole.elts if isinstance(each, ast.Constant)]
+            value = literal(module, function, place, part)
+            if value is None or len(words) < len(whole.elts):
+                return None
+            return value.value in words
+        case ast.Constant(value=str() as word), ast.Name():
+            value = literal(module, function, place, whole)
+            text = None if value is None else value.value
+            return word in text if isinstance(text, str) else None
     return None
 
 

@@ -65,7 +65,7 @@ def rank_dependent_exits(
         for e in program.evaluations
         if e.function and e.loader.distributed_samplers
     }
-    walk = _walk_of(program, module, loop, agreed, sharded_calls)
+    walk = walk_of(program, module, loop, agreed, sharded_calls)
     walk.block(module.scope_statements(loop.steps), sharded_calls | own_parameters, None)
     left_out: list[tuple[Exit | ast.Call, ast.If]] = [
         (leaving, test) for leaving, test in walk.exits.items() if leaves_training(loop, leaving)
@@ -89,7 +89,7 @@ def own_parameters_of(
     program: Program, loop: TrainLoop, call: ast.Call, home: Module, function: Function
 ) -> frozenset[str]:
     """Parameters by which a call in a training loop passes what a rank has of its batches."""
-    walk = _walk_of(program, loop.module, loop, set(), set())
+    walk = walk_of(program, loop.module, loop, set(), set())
     walk.block(loop.scope, set(), None)
     own = set(walk.tainted_by)
     values = {
@@ -118,7 +118,7 @@ def clock_exits(
             if function in seen:
                 continue
             seen.add(function)
-            walk = _walk_of(program, module, loop, agreed, set(), by_clock=True)
+            walk = walk_of(program, module, loop, agreed, set(), by_clock=True)
             walk.block(module.scope_statements(place), {BY_CLOCK}, None)
             training = {place, *module.ancestors(place)}
             for leaving, test in walk.exits.items():
@@ -137,7 +137,7 @@ def own_steps_and_results(
 
     Both in the function of a training loop.
     """
-    walk = _walk_of(program, loop.module, loop, set(), set())
+    walk = walk_of(program, loop.module, loop, set(), set())
     walk.block(loop.scope, set(), None)
     return walk.steps, walk.results
 
@@ -151,7 +151,7 @@ def changes_by_own_batches(
     outside of it. In the function of a training loop.
     """
     module = loop.module
-    walk = _walk_of(program, module, loop, set(), set())
+    walk = walk_of(program, module, loop, set(), set())
     walk.block(loop.scope, set(), None)
     seen: set[ast.If] = set()
     for stmt, test in walk.gates.items():
@@ -187,7 +187,7 @@ def decisions_by(
     All in the function that calls.
     """
     made = {f"{module.last_name(call.func)}()"}
-    walk = _walk_of(program, module, loop, set(), made)
+    walk = walk_of(program, module, loop, set(), made)
     walk.kept.update(handed_back(program, module, call))
     walk.block(module.scope_statements(call), made, None)
     changes = [stmt for stmt in walk.gates if changes_training(module, stmt)]
@@ -220,7 +220,7 @@ def handed_back(program: Program, module: Module, call: ast.Call) -> set[str]:
     }
 
 
-def _walk_of(
+def walk_of(
     program: Program,
     module: Module,
     loop: TrainLoop,
@@ -229,6 +229,7 @@ def _walk_of(
     *,
     by_clock: bool = False,
 ) -> DivergenceWalk:
+    """A walk that is to begin: what is alike on all ranks, and calls that score a rank's part."""
     agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
     return DivergenceWalk(
         program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], set(), by_clock

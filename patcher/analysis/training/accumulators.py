@@ -19,6 +19,7 @@ from ...source.tree import (
     is_inside,
     is_number,
     names_within,
+    precedes,
     within,
 )
 from ..language.call_graph import CallGraph
@@ -278,7 +279,30 @@ def keeps_other_state(evaluation: LoopOfEvaluation, initial: set[str], own: set[
                 return True
     stores: list[ast.Subscript | ast.Attribute] = [*within(body, ast.Subscript)]
     stores += within(body, ast.Attribute)
-    return any(not isinstance(each.ctx, ast.Load) and each not in own for each in stores)
+    return any(
+        not isinstance(each.ctx, ast.Load)
+        and each not in own
+        and not is_of_one_batch(module, evaluation.loop, each)
+        for each in stores
+    )
+
+
+def is_of_one_batch(module: Module, loop: ast.For, store: ast.expr) -> bool:
+    """Whether a dictionary gets something that the loop makes anew of each batch.
+
+    ``inputs = {"input_ids": batch[0]}``, and ``inputs["labels"] = batch[1]`` below.
+    """
+    holder = store.value if isinstance(store, ast.Subscript) else None
+    if not isinstance(holder, ast.Name):
+        return False
+    bindings = [stmt for stmt in within(loop.body, ast.Assign) if holder.id in bound_names(stmt)]
+    return any(
+        precedes(stmt, store) and module.parents[stmt] in module.ancestors(store)
+        for stmt in bindings
+    ) and all(
+        isinstance(stmt.value, ast.Dict | ast.DictComp) and isinstance(stmt.targets[0], ast.Name)
+        for stmt in bindings
+    )
 
 
 def hands_on(evaluation: LoopOfEvaluation, own: set[ast.expr]) -> bool:

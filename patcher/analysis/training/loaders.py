@@ -288,7 +288,7 @@ def _samplers_in_options(module: Module, call: ast.Call) -> tuple[ast.expr, ...]
 
 def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
     """The constructions behind a sampler argument, also in ``for d, s in zip(sets, samplers)``."""
-    values = module.alternatives(sampler, sampler)
+    values = module.alternatives(sampler, sampler) or _own_attribute(module, sampler)
     if isinstance(sampler, ast.IfExp):
         parts = [value for _, value in _of_branches(module, sampler)]
         calls = (call for value in parts for call in everywhere(value, ast.Call))
@@ -301,6 +301,16 @@ def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
             if lists:
                 return tuple(value.elt for value in lists)
     return (sampler,)
+
+
+def _own_attribute(module: Module, node: ast.expr) -> list[ast.expr]:
+    """What the class around ``self.sampler`` assigns to it."""
+    match node:
+        case ast.Attribute(value=ast.Name(id="self"), attr=name):
+            owner = module.enclosing_class(node)
+            values = module.attribute_values.get(name, ())
+            return [value for value in values if module.enclosing_class(value) is owner]
+    return []
 
 
 def _of_branches(module: Module, choice: ast.IfExp) -> list[tuple[ast.expr, ast.expr]]:

@@ -1,0 +1,112 @@
+"""Files that a function writes where its caller says, who looks for them first: caches."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.training.program import Program
+from ..source.branches import exclusive
+from ..source.module import Module
+from ..source.tree import (
+    argument_values,
+    everywhere,
+    is_inside,
+    parameters,
+    precedes,
+    same_code,
+    within,
+)
+from .written_by_one import LOOKS
+
+MAX_CALLERS = 3  # through which a path is handed on
+Handed = tuple[Module, ast.Call, ast.expr]  # a call, and the path that it passes
+
+
+def handed_paths(
+    program: Program, module: Module, call: ast.Call, path: ast.expr, depth: int = 0
+) -> Iterator[Handed]:
+    """The calls that pass a path to the function that writes there, also through others."""
+    function = module.function(call)
+    if function is None or not isinstance(path, ast.Name) or path.id not in parameters(function):
+        return
+    for where, caller in program.callers(function):
+        passed = argument_for_parameter(module, function, caller, path.id)
+        if passed is not None:
+            yield where, caller, passed
+            if depth < MAX_CALLERS:
+                yield from handed_paths(program, where, caller, passed, depth + 1)
+
+
+def is_handed_on(module: Module, caller: ast.Call, passed: ast.expr) -> bool:
+    """Whether a call passes the path that its own function has got, which its callers look for."""
+    function = module.function(caller)
+    return (
+        isinstance(passed, ast.Name)
+        and function is not None
+        and passed.id in parameters(function)
+        and (function, passed.id) not in module.stores
+        and reads_instead((module, caller, passed)) is None
+    )
+
+
+def is_result(handed: Handed) -> bool:
+    """Whether nobody looks for the file where it is written, nor goes on with its path behind."""
+    module, caller, passed = handed
+    return not is_looked_for(handed) and not any(
+        same_code(node, passed) and precedes(caller, node) and not is_inside(node, caller)
+        for node in within(module.scope_statements(caller), type(passed))
+    )
+
+
+def is_looked_for(handed: Handed) -> bool:
+    """Whether a test around a call looks for the file: ``if not os.path.exists(name): make(name)``.
+
+    Who called may read it behind.
+    """
+    module, caller, passed = handed
+    return any(
+        looks_for(module, test, passed)
+        for test in module.ancestors(caller)
+        if isinstance(test, ast.If)
+    )
+
+
+def looks_for(module: Module, test: ast.If, path: ast.expr) -> bool:
+    """Whether a test asks whether there is a file."""
+    return any(
+        same_code(path, part)
+        for look in everywhere(test.test, ast.Call)
+        if module.last_name(look.func) in LOOKS
+        for part in (*argument_values(look), getattr(look.func, "value", None))
+        if part is not None
+    )
+
+
+def reads_instead(handed: Handed) -> ast.Call | None:
+    """The call that reads the file where there is one, in the place of what makes and writes it.
+
+    In the other branch of a test that looks for it, or in one above that returns. None where the
+    function goes on with the path behind.
+    """
+    module, caller, passed = handed
+    mentions = [
+        node
+        for node in within(module.scope_statements(caller), type(passed))
+        if same_code(node, passed) and node is not passed
+    ]
+    if any(precedes(caller, node) and not exclusive(caller, node) for node in mentions):
+        return None
+    for node in mentions:
+        read = module.parents[node]
+        tests = [up for up in module.ancestors(node) if isinstance(up, ast.If)]
+        tests = [
+            up for up in tests if not is_inside(node, up.test) and looks_for(module, up, passed)
+        ]
+        if not isinstance(read, ast.Call) or not tests or module.last_name(read.func) in LOOKS:
+            continue
+        leaves = isinstance(tests[-1].body[-1], ast.Return) and precedes(tests[-1], caller)
+        if exclusive(read, caller) or (leaves and not is_inside(caller, tests[-1])):
+            return read
+    return None

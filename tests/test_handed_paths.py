@@ -1,0 +1,110 @@
+"""DF406: a function writes a cache where its caller says, who has looked for one (DF602)."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """\
+import os
+import pickle
+import torch
+
+torch.distributed.init_process_group("gloo")
+
+
+def save(path, rows):
+    {write}
+
+
+def store(path, rows):
+    save(path, rows)
+
+
+def load(path):
+    with open(path, "rb") as file:
+        return pickle.load(file)
+
+
+def read(name):
+    path = os.path.join("cache", name)
+    {looks}
+
+
+print(read("train"), read("valid"))
+{more}
+"""
+DUMP = 'with open(path, "wb") as out:\n        pickle.dump(rows, out)'
+PIECES = 'with open(path, "wb") as file:\n        for row in rows:\n            file.write(row)'
+OTHERWISE = """\
+if os.path.exists(path):
+        rows = load(path)
+    else:
+        rows = make(name)
+        save(path, rows)
+    return rows"""
+MISSING = """\
+if not os.path.isfile(path):
+        rows = make(name)
+        store(path, rows)
+    else:
+        rows = load(path)
+    return rows"""
+RETURNS = """\
+if os.path.exists(path):
+        return load(path)
+    rows = make(name)
+    save(path, rows)
+    return rows"""
+BEHIND = """\
+if not os.path.exists(path):
+        save(path, make(name))
+    return load(path)"""
+ALWAYS = "rows = make(name)\n    save(path, rows)\n    return rows"
+ATOMIC = 'write_on_main(path, "wb", lambda file: pickle.dump(rows, file))'
+
+
+def script(looks: str, write: str = DUMP, more: str = "") -> str:
+    return SCRIPT.format(looks=looks, write=write, more=more)
+
+
+def told(code: str, text: str) -> list[bool]:
+    """Whether each finding of a rule about the file has edits."""
+    return [bool(each.edits) for each in found(code, text) if each.at.lineno < 13]
+
+
+@pytest.mark.parametrize("looks", [OTHERWISE, MISSING, RETURNS], ids=["else", "missing", "returns"])
+@pytest.mark.parametrize("more", ["", 'save("losses.pkl", losses)'], ids=["", "a result, too"])
+def test_rank_0_writes_a_cache_whole_that_others_look_for(looks: str, more: str) -> None:
+    after = fixed("DF406", script(looks, more=more))
+    assert f"def save(path, rows):\n    {ATOMIC}\n" in after
+    assert found("DF406", after) == []
+    assert told("DF602", after) == []
+
+
+@pytest.mark.parametrize(
+    ("looks", "write", "more"),
+    [
+        pytest.param(OTHERWISE, PIECES, "", id="in pieces"),
+        pytest.param(RETURNS, PIECES, "", id="in pieces, behind a return"),
+        pytest.param(MISSING, PIECES, "", id="in pieces, through another function"),
+        pytest.param(BEHIND, DUMP, "", id="read behind by all"),
+    ],
+)
+def test_a_cache_that_cannot_be_written_whole_is_only_told(
+    looks: str, write: str, more: str
+) -> None:
+    text = script(looks, write, more)
+    assert told("DF406", text) == []
+    assert told("DF602", text) == [False]
+
+
+def test_a_file_that_is_read_behind_elsewhere_is_only_told() -> None:
+    more = 'save("labels.pkl", labels)\nprint(load("labels.pkl"))'
+    assert told("DF406", script(OTHERWISE, more=more)) == [False]
+
+
+def test_a_result_is_no_cache() -> None:
+    text = script(ALWAYS)
+    assert told("DF406", text) == []
+    assert told("DF602", text) == [True]
