@@ -26,9 +26,25 @@ RANK = """
 URL = """
     args.url = 'env://'"""
 
+CARD = """
+    args.gpu = int(os.environ['LOCAL_RANK'])"""
+SAMPLER = """
+class Sampler:
+    def __init__(self, rank):
+        self.rank = rank
+"""
+
 
 def script(group: str = GROUP, behind: str = "") -> str:
     return SCRIPT.format(group=group, behind=behind)
+
+
+def with_card(text: str) -> str:
+    """The same, where an option may choose the card of a process that is started by hand."""
+    return text.replace('"--rank"', '"--gpu", type=int)\nparser.add_argument("--rank"').replace(
+        "if args.world_size",
+        "if args.gpu:\n    torch.cuda.set_device(int(args.gpu))\nif args.world_size",
+    )
 
 
 # A sentence, and a script that comes close and is right.
@@ -49,6 +65,16 @@ FIX: list[tuple[str, str, str]] = [
         "by position",
         script("'nccl', args.url, None, args.world_size, args.rank"),
         script("'nccl', args.url, None, args.world_size, args.rank", FROM_LAUNCHER + RANK + URL),
+    ),
+    (
+        "a sampler has a rank of its own, which is no option",
+        script() + SAMPLER,
+        script(behind=FROM_LAUNCHER + RANK + URL) + SAMPLER,
+    ),
+    (
+        "an option chooses the card",
+        with_card(script()),
+        with_card(script(behind=FROM_LAUNCHER + RANK + URL + CARD)),
     ),
     (
         "the size alone",

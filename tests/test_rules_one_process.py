@@ -410,6 +410,11 @@ def test_an_attack_with_an_optimizer_of_its_own_is_not_averaged() -> None:
 
 
 SHARED = {
+    "batches that each step moves": script(
+        forward="batch = batch.cuda()\n        loss = model(batch).sum()\n        loss.backward()",
+    )
+    .replace("batch in", "batch, label in")
+    .replace("batch = batch.cuda()", "batch, label = (batch.cuda(), label.cuda())"),
     "a function of the step": script(
         "def loss_of(model, batch):\n    return model(batch).sum()",
         forward="loss_of(model, batch).backward()",
