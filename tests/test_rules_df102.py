@@ -47,6 +47,24 @@ def with_card(text: str) -> str:
     )
 
 
+def passed_on(text: str) -> str:
+    """The same, where the group is made in a function that another one calls."""
+    group = "    torch.distributed.init_process_group('nccl', world_size=size, rank=rank)\n"
+    text = text[: text.index("if args.world_size")]
+    return (
+        f"{text}def begin(size, rank):\n{group}def train(rank, n):\n    begin(n, rank)\n"
+        "train(args.rank, args.world_size)\n"
+    )
+
+
+def parsed_twice(text: str) -> str:
+    """The same, where some arguments are set to their defaults before they are parsed again."""
+    first, behind = text.split("args = parser.parse_args()")
+    parsed, rest = behind.split("if args.world_size")
+    parsed = f"args = parser.parse_args(){parsed}"
+    return f"{first}{parsed}parser.set_defaults(url='x')\n{parsed}if args.world_size{rest}"
+
+
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("torch asks the environment", script("'nccl', init_method=args.url")),
@@ -70,6 +88,12 @@ FIX: list[tuple[str, str, str]] = [
         "a sampler has a rank of its own, which is no option",
         script() + SAMPLER,
         script(behind=FROM_LAUNCHER + RANK + URL) + SAMPLER,
+    ),
+    ("functions pass them on", passed_on(script()), passed_on(script(behind=FROM_LAUNCHER + RANK))),
+    (
+        "they are parsed twice",
+        parsed_twice(script()),
+        parsed_twice(script(behind=FROM_LAUNCHER + RANK + URL)),
     ),
     (
         "an option chooses the card",

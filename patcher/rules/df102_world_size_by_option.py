@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.effects.path_text import options_in
+from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.spawning import spawned_ranks
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import
@@ -24,7 +25,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding
 from ..fixes.process_group import READ_RANK
 from ..source.module import Module
-from ..source.tree import argument
+from ..source.tree import Function, argument, parameters
 
 CODE, SEVERITY, SAFETY = "DF102", Severity.DEGRADED, Safety.SAFE
 
@@ -34,6 +35,7 @@ PARAMETERS = {
     "rank": (4, "int(os.environ['RANK'])"),
     "init_method": (1, "'env://'"),
 }
+MAX_CALLERS = 3
 IN_LAUNCH = READ_RANK.partition("\n")[0]
 SET_BY_LAUNCHERS = ("RANK", "WORLD_SIZE", "SLURM_PROCID", "SLURM_NTASKS", "OMPI_COMM_WORLD_RANK")
 
@@ -70,8 +72,21 @@ def option_passed(program: Program, module: Module, call: ast.Call, place: int, 
     return option_unset(program, module, value)
 
 
-def option_unset(program: Program, module: Module, value: ast.expr | None) -> str:
-    """The option of the command line that an expression is, and that nothing else sets; or ""."""
+def option_unset(program: Program, module: Module, value: ast.expr | None, depth: int = 0) -> str:
+    """The option of the command line that an expression is, and that nothing else sets; or "".
+
+    Also of a parameter for which all callers pass the same one.
+    """
+    function = module.function(value) if isinstance(value, ast.Name) else None
+    if isinstance(value, ast.Name) and isinstance(function, Function):
+        if value.id not in parameters(function) or (function, value.id) in module.stores:
+            return ""
+        passed = {
+            option_unset(program, where, given, depth + 1) if depth < MAX_CALLERS else ""
+            for where, call in program.callers(function)
+            for given in [argument_for_parameter(module, function, call, value.id)]
+        }
+        return passed.pop() if len(passed) == 1 else ""
     if not isinstance(value, ast.Attribute) or options_in(program, module, value) != [value]:
         return ""
     is_set = any(
@@ -97,9 +112,10 @@ def options_of_cards(program: Program) -> dict[str, str]:
 
 def taken_from_launcher(program: Program, values: dict[str, str]) -> tuple[Edit, ...]:
     """Edits that give options the values of a launcher's rank; none where they are not parsed."""
-    if len(program.parse_sites) != 1:
+    if len({(module, args) for module, _, args in program.parse_sites}) != 1:
         return ()
-    module, parse, args = program.parse_sites[0]
-    lines = [f"    {args}.{option} = {value}" for option, value in values.items()]
-    code = "\n".join([IN_LAUNCH, *lines])
-    return (*behind_binding(module, parse, args, code), Import("os"))
+    edits: list[Edit] = [Import("os")]
+    for module, parse, args in program.parse_sites:
+        lines = [f"    {args}.{option} = {value}" for option, value in values.items()]
+        edits += behind_binding(module, parse, args, "\n".join([IN_LAUNCH, *lines]))
+    return tuple(edits)
