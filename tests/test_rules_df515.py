@@ -107,6 +107,37 @@ def test_found_and_repaired(parts: dict[str, str]) -> None:
     assert found("DF515", after) == []
 
 
+DATA = """
+import random
+class Rows:
+    def __init__(self, split):
+        self.split = split
+    def __getitem__(self, index):
+        {item}
+    def other(self):
+        return random.randint(1, 9)
+{begin}main(Rows("valid"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("item", "is_told"),
+    [
+        ("return random.random()", True),
+        ("return self.other() if self.split != 'train' else index", True),
+        ("return random.random() if self.split == 'train' else index", False),
+        ("if not self.training:\n            return index\n        return self.other()", False),
+        ("return index", False),
+    ],
+)
+def test_a_data_set_draws_for_its_examples(item: str, is_told: bool) -> None:
+    text = script(seed="1", noise="x").replace("def main(data)", "def main(data: Rows)")
+    text = text.replace("main(things())\n", DATA.format(item=item, begin=""))
+    told = found("DF515", text)
+    assert [each.because.startswith("random.") for each in told] == [True] * is_told
+    assert bool(told and told[0].edits) is is_told
+
+
 def test_an_evaluation_among_the_training_is_told() -> None:
     text = script(
         call="0",

@@ -1,8 +1,8 @@
 """Ranks decide by an evaluation that draws.
 
 What         Each rank goes through a whole evaluation in which something is drawn at random: a
-             variational encoder's noise, attention's samples, F.dropout(x) without training=. A
-             schedule steps by the score, or the training is left by it.
+             variational encoder's noise, attention's samples, F.dropout(x) without training=, the
+             negatives of a data set. A schedule steps by the score, or the training is left by it.
 At run time  Ranks draw other numbers and have other scores. They lower their learning rate in
              different epochs, and their weights part; one that leaves alone makes its peers wait
              until the time-out.
@@ -17,7 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.batches.drawn_examples import ranks_draw_alike
-from ..analysis.batches.torch_draws import drawn_in_evaluation, seeds_torch
+from ..analysis.batches.torch_draws import drawn_by_data, drawn_in_evaluation, seeds_torch
 from ..analysis.ranks.deciding_scores import (
     GATHERING,
     JOINED,
@@ -39,14 +39,17 @@ def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group", "DistributedDataParallel"):
         return
     is_alike = seeds_torch(program) and ranks_draw_alike(program)
-    if is_alike and not program.calls_to(APART):
-        return
+    is_alike &= not program.calls_to(APART)
     seen: set[ast.AST] = set()
     for evaluation in program.evaluations:
         if evaluation.loader.distributed_samplers:
             continue
         hangs = what_hangs_on_it(program, evaluation)
-        drawn = drawn_in_evaluation(program, evaluation) if hangs not in ("", JOINED) else None
+        if hangs in ("", JOINED):
+            continue
+        drawn = None if is_alike else drawn_in_evaluation(program, evaluation)
+        if drawn is None:  # ranks draw unequally often for training, and go on from there
+            drawn = drawn_by_data(program, evaluation)
         if drawn is None:
             continue
         where, call = drawn

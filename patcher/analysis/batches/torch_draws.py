@@ -1,19 +1,22 @@
-"""What draws from torch's own random numbers: in training steps, in networks, in evaluations."""
+"""What draws random numbers: torch in training steps and networks, anything in evaluations."""
 
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, argument, is_inside, mentions
+from ...source.tree import FUNCTIONS, Function, argument, is_inside, mentions, within
+from ..language.objects import class_of, method_of
 from ..training.evaluations import Evaluation
 from ..training.program import Program
-from .random_draws import ALIKE, IN_PLACE, OF_TORCH, is_of_helper, is_of_network
+from .random_draws import ALIKE, IN_PLACE, OF_TORCH, is_draw, is_of_helper, is_of_network
 
 SEEDING = ("set_seed", "seed_everything", "fix_seed")
 OF_FUNCTIONAL = {"dropout": 2, "gumbel_softmax": None}  # the place of `training`, if it has one
 SETTING_UP = ("init", "reset", "build", "setup", "create", "make")
+GENERATORS = ("random", "numpy", "np", "torch")
 MAX_CALLERS = 4
 
 
@@ -47,8 +50,7 @@ def drawn_in_evaluation(program: Program, evaluation: Evaluation) -> tuple[Modul
 
     Not under a test of ``self.training``. Of which network a forward pass is, is not asked.
     """
-    draws = [*torch_draws(program), *draws_of_functional(program)]
-    for module, call in draws:
+    for module, call in (*torch_draws(program), *draws_of_functional(program)):
         if is_for_training(module, call):
             continue
         if evaluation.module is module and is_inside(call, evaluation.loop):
@@ -57,6 +59,55 @@ def drawn_in_evaluation(program: Program, evaluation: Evaluation) -> tuple[Modul
         if function is not None and is_of_forward(program, module, function):
             return module, call
     return None
+
+
+def drawn_by_data(program: Program, evaluation: Evaluation) -> tuple[Module, ast.Call] | None:
+    """A call that draws for each example that an evaluation gets: negatives, the place of a crop.
+
+    In the data set's __getitem__, or in what that calls, but for training.
+    """
+    loader = evaluation.loader
+    owner = loader.dataset and class_of(program, loader.module, loader.dataset)
+    method = owner and method_of(program, owner, "__getitem__")
+    pending = [method] if method else []
+    for module, function in pending:  # grows
+        for call in within(function.body, ast.Call):
+            if is_in_train_branch(module, call):
+                continue
+            root = module.dotted(call.func).partition(".")[0]
+            if root in GENERATORS and is_draw(program, module, call):
+                return module, call
+            pending += [each for each in program.callees(module, call) if each not in pending]
+    return None
+
+
+def is_in_train_branch(module: Module, node: ast.AST) -> bool:
+    """Whether a test for training lets a piece of code run: ``if self.split == "train":``."""
+    below = node
+    for up in module.ancestors(node):
+        if isinstance(up, ast.If | ast.IfExp) and below is not up.test:
+            body = up.body if isinstance(up.body, list) else [up.body]
+            if mentions_training(module, up.test) is (below in body):
+                return True
+        if isinstance(up, FUNCTIONS):
+            block = up.body
+            above = block[: block.index(below)] if below in block else []
+            return any(
+                isinstance(stmt, ast.If)
+                and isinstance(stmt.body[-1], ast.Return)
+                and mentions_training(module, stmt.test) is False
+                for stmt in above
+            )
+        below = up
+    return False
+
+
+def mentions_training(module: Module, test: ast.expr) -> bool | None:
+    """Whether a test holds in training; None where it does not ask for it."""
+    text = module.text(test)
+    if not re.search(r"train|aug", text, re.IGNORECASE):
+        return None
+    return not re.search(r"\bnot\b|!=", text)
 
 
 def draws_of_functional(program: Program) -> Iterator[tuple[Module, ast.Call]]:
