@@ -62,6 +62,12 @@ FOUND = [
         for batch in loader:
             model(batch).backward()
         """),
+    ("what a function returns that has the name of a library's", """
+        def prepare(settings):
+            return DataLoader(mine)
+        for batch in prepare(settings):
+            model(batch).backward()
+        """),
     ("the second that a function returns", """
         def make():
             return DataLoader(other), DataLoader(mine)

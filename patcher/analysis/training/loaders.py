@@ -355,7 +355,9 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
         return loader and replace(loader, cycle=call)
     source = argument(call, 0, *SOURCE_NAMES)
     if name in PASSED_THROUGH and source is not None:
-        return trace_loader(graph, module, source, depth + 1)
+        results = _possible_results(graph, module, call)  # of the program's own prepare()
+        found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
+        return found or trace_loader(graph, module, source, depth + 1)
     if name in ELEMENT_CALLS and source is not None:
         return _trace_element(graph, module, source, None, depth + 1)
     if endless_batches(graph, module, call) is not None:
