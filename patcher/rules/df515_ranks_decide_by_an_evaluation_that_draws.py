@@ -57,7 +57,11 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{where.text(call.func)}() in line {call.lineno} draws in {evaluation.name} on each"
             " rank, and "
         )
-        entries = [each for each in program.entries(evaluation) if isinstance(each[1], ast.Call)]
+        entries = [
+            (module, entry)
+            for module, entry in program.entries(evaluation)
+            if isinstance(entry, ast.Call)
+        ]
         for module, entry in entries:
             decides = what_is_decided_by(program, module, entry)
             if not decides or entry in seen or is_of_rank_0(module, entry):
