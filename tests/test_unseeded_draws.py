@@ -115,6 +115,8 @@ for batch in torch.utils.data.DataLoader(data):
         "np.random.normal(size=(100, 1)).tolist()",
         "[[random.gauss(0, 1)] for _ in range(100)]",
         "sklearn.datasets.make_blobs(100)[0]",
+        "graphs('data').shuffle()[10:]",
+        "table.sample(frac=1).reset_index(drop=True)",
     ],
 )
 def test_data_that_is_made_up_is_that_of_rank_0(made: str) -> None:
@@ -132,6 +134,12 @@ def test_data_that_is_made_up_is_that_of_rank_0(made: str) -> None:
         ("sklearn.datasets.make_blobs(100, random_state=1)[0]", "pass"),
         ("torch.randn(100, 1, generator=g)", "pass"),
         ("torch.nn.Parameter(torch.randn(100, 1))", "pass"),
+        ("graphs('data').shuffle()", "torch.manual_seed(1)"),
+        ("texts.shuffle(seed=1)", "pass"),
+        ("lines.shuffle(100)", "pass"),
+        ("table.sample(frac=1)", "np.random.seed(1)"),
+        ("table.sample(frac=1, random_state=3)", "pass"),
+        ("policy.sample()", "pass"),
         ("torch.randn(1, requires_grad=True)", "pass"),
     ],
 )
