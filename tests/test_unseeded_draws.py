@@ -126,6 +126,15 @@ def test_data_that_is_made_up_is_that_of_rank_0(made: str) -> None:
     assert found("DF404", after) == []
 
 
+def test_what_trains_and_evaluates_makes_up_data_too() -> None:
+    text = script("pass").replace(
+        "    return read", "    data = np.random.rand(9)\n    return read"
+    )
+    steps = MADE_UP.split("\n", 2)[2].replace("\n", "\n    ") + "model.eval()\n    return read"
+    text = text.replace("    return read", f"    {steps}", 1)
+    assert 'init_process_group("gloo")\n        draw_alike()\n' in fixed("DF404", text)
+
+
 @pytest.mark.parametrize(
     ("made", "seed"),
     [

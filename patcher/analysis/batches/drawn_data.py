@@ -38,6 +38,7 @@ def draws_of_data(program: Program, of_batches: set[Function]) -> Iterator[tuple
     And those of noise that steps add to gradients or weights, which all ranks need, too.
     """
     loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
+    training = {loop.module.function(loop.steps) for loop in loops}  # they may evaluate, too
     for module, call in program.calls_to(*OF_TORCH, *OF_NUMPY, *OF_SKLEARN, *BY_METHODS):
         function = module.function(call)
         is_of_library = module.dotted(call.func).startswith(LIBRARIES)
@@ -49,7 +50,7 @@ def draws_of_data(program: Program, of_batches: set[Function]) -> Iterator[tuple
             and not is_of_helper(module, call)
             and not is_of_network(module, call)
             and function not in of_batches
-            and not (function is not None and is_apart(module, function))
+            and (function is None or function in training or not is_apart(module, function))
             and (
                 not any(is_inside(call, loop.epochs or loop.steps) for loop in loops)
                 or is_of_gradients(module, call)
