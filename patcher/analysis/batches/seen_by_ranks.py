@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import argument_values, bound_names, everywhere, within
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
+from ..language.results import handed_back
 from ..training.train_loops import TrainLoop
 from .carried_state import carried_names
 from .loss_names import made_from, names_of_losses
@@ -37,9 +38,8 @@ def kept_of_batches(loop: TrainLoop) -> Iterator[Kept]:
         needed -= names_that_go_along(loop.steps.iter)
     batch |= own_names(body)
     found: set[str] = set()
-    for stmt, name in sorted(
-        [*filled(module, body, known), *bound_again(body, known)], key=lambda each: each[0].lineno
-    ):
+    kept = [*filled(module, body, known), *bound_again(module, body, known)]
+    for stmt, name in sorted(kept, key=lambda each: each[0].lineno):
         if name in needed - batch - found:
             found.add(name)
             yield stmt, name
@@ -116,17 +116,26 @@ def filled(module: Module, body: list[ast.stmt], known: set[str]) -> Iterator[Ke
                 yield from ((module.statement(call), name) for name in kept)
 
 
-def bound_again(body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:
+def bound_again(module: Module, body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:
     """``threshold = 0.9 * threshold + 0.1 * mean``, and what a test of a batch changes."""
     carried = {name for name, _ in carried_names(body, Tainted(frozenset(known)))}
     for stmt, targets, value in assignments(body):
         if contents(value) & known:
-            yield from ((stmt, name) for name in taking(targets) & carried)
+            same = handed_back_by(module, value)  # model, loss = step(model, batch)
+            yield from ((stmt, name) for name in (taking(targets) & carried) - same)
     anew = made_anew(body)
     for test in within(body, ast.If):
         if contents(test.test) & known:
             for add in within(test.body, ast.AugAssign):
                 yield from ((add, name) for name in roots(add.target) - anew)
+
+
+def handed_back_by(module: Module, value: ast.expr) -> set[str]:
+    """The names that a call takes and gives back as they are."""
+    if not isinstance(value, ast.Call) or module.graph is None:
+        return set()
+    given = {each.id for each in argument_values(value) if isinstance(each, ast.Name)}
+    return handed_back(module.graph, module, value) & given
 
 
 def assignments(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, list[ast.expr], ast.expr]]:
