@@ -109,6 +109,13 @@ class Net(torch.nn.Module):
         return x * self.scale, {result}
 """
 BY_HAND = {
+    "a part of the model that another object calls": script(
+        "class Score:\n    def __init__(self, head, size):\n"
+        "        self.head, self.size = head, size\n"
+        "    def __call__(self, hidden):\n        return self.head(hidden).mean() / self.size",
+        setup="score = Score(model.head, 2)",
+        forward="score(model(batch)).backward()",
+    ),
     "two models": script(
         "head = torch.nn.Linear(2, 2)", parameters="model.parameters(), head.parameters()"
     ),

@@ -47,11 +47,11 @@ def holds_whole_model(program: Program, module: Module, load: ast.Call) -> bool:
 
 
 def places_of(
-    program: Program, module: Module, load: ast.Call
+    program: Program, module: Module, value: ast.expr
 ) -> Iterator[tuple[Module, ast.expr]]:
-    """The expressions that have what a call loads, or an item of it."""
-    seen: set[ast.expr] = {load}
-    places: list[tuple[Module, ast.expr]] = [(module, load)]
+    """The expressions that have a value next, such as what a call loads, or an item of it."""
+    seen: set[ast.expr] = {value}
+    places: list[tuple[Module, ast.expr]] = [(module, value)]
     for _ in range(MAX_STEPS + 1):
         yield from places
         following: list[tuple[Module, ast.expr]] = []
@@ -138,6 +138,10 @@ def next_places(
                 yield from passed_on(program, module, call, node)
         case ast.Return():
             yield from results(program, module, node)
+        case ast.Tuple() if isinstance(stmt := module.parents[user], ast.Assign):
+            for each in stmt.targets:  # self.net, self.loss = net, loss
+                if isinstance(each, ast.Tuple) and len(each.elts) == len(user.elts):
+                    yield from reads(module, each.elts[user.elts.index(node)])
         case ast.Tuple() if isinstance(module.parents[user], ast.Return):
             yield from results(program, module, node, user.elts.index(node))
 
