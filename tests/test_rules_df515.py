@@ -149,6 +149,15 @@ def test_an_evaluation_among_the_training_is_told() -> None:
     assert finding.because.startswith("torch.randn_like() in line 12 draws in the evaluation in ")
 
 
+def test_an_exit_by_something_else_hangs_on_no_evaluation() -> None:
+    text = script(
+        call="0",
+        decision="net.eval()\n        for batch in DataLoader(data):\n            score += "
+        "net.module(batch).mean().item()\n        if epoch > 5:\n            break",
+    )
+    assert found("DF515", text) == []
+
+
 def test_ranks_that_are_made_to_draw_apart_are_told() -> None:
     text = script(seed="1").replace("    for epoch", "    draw_apart()\n    for epoch")
     assert found("DF515", text)

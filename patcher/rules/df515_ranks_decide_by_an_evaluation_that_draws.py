@@ -18,20 +18,25 @@ from collections.abc import Iterator
 
 from ..analysis.batches.drawn_examples import ranks_draw_alike
 from ..analysis.batches.torch_draws import drawn_by_data, drawn_in_evaluation, seeds_torch
+from ..analysis.language.name_flow import flows, names_in, reached, taking
 from ..analysis.ranks.deciding_scores import (
     GATHERING,
     JOINED,
     what_hangs_on_it,
     what_is_decided_by,
 )
+from ..analysis.ranks.rank_divergence import conditional_exits
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
+from ..source.tree import within
 
 CODE, SEVERITY, SAFETY = "DF515", Severity.ERROR, Safety.SAFE
 
+ADDING = ("append", "extend", "update")
 APART, HELPER = "draw_apart", "what_rank_0_has"  # of helper_code.py
 
 
@@ -69,8 +74,32 @@ def findings(program: Program) -> Iterator[Finding]:
             seen.add(entry)
             yield Finding(module, entry, draws + decides, of_rank_0(program, module, entry))
         if not entries and program.is_live(evaluation.module, evaluation.loop):
-            at = evaluation.module, evaluation.loop
-            yield Finding(*at, draws + hangs, severity=Severity.DEGRADED)
+            line = exit_by_score(program, evaluation)
+            if line:
+                because = f"{draws}line {line} may leave the training by its score"
+                at = evaluation.module, evaluation.loop
+                yield Finding(*at, because, severity=Severity.DEGRADED)
+
+
+def exit_by_score(program: Program, evaluation: Evaluation) -> int:
+    """The line where the function around an evaluation leaves a training by what that adds up."""
+    module = evaluation.module
+    scope = module.scope_statements(evaluation.loop)
+    added = taking(each.target for each in within(evaluation.loop.body, ast.AugAssign))
+    for call in within(evaluation.loop.body, ast.Call):
+        if isinstance(call.func, ast.Attribute) and call.func.attr in (
+            "append",
+            "extend",
+            "update",
+        ):
+            added |= names_in(call.func.value)
+    known = reached(((names_in(value), taking(targets)) for targets, value in flows(scope)), added)
+    for loop in program.train_loops:
+        for leaving in conditional_exits(loop) if loop.module is module else ():
+            test = module.parents[leaving]
+            if isinstance(test, ast.If) and names_in(test.test) & known:
+                return leaving.lineno
+    return 0
 
 
 def is_of_rank_0(module: Module, entry: ast.Call) -> bool:
