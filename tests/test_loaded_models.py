@@ -85,6 +85,14 @@ WHOLE = [
         average = Average()
         average.load_state_dict(torch.load(path))
         """),
+    ("one of several that lie there", "model, optimizer = torch.load(path)\nmodel.eval()"),
+    ("a function binds it for all others", """
+        def restore(path):
+            global model, optimizer
+            model, optimizer = torch.load(path)
+        def score(x):
+            return model(x)
+        """),
     ("its own method multiplies", "torch.load(path)['centres'].float().matmul(features)"),
 ]  # fmt: skip
 

@@ -62,6 +62,12 @@ FOUND = [
         for batch in loader:
             model(batch).backward()
         """),
+    ("what a function returns that has the name of a library's", """
+        def prepare(settings):
+            return DataLoader(mine)
+        for batch in prepare(settings):
+            model(batch).backward()
+        """),
     ("the second that a function returns", """
         def make():
             return DataLoader(other), DataLoader(mine)
@@ -106,6 +112,18 @@ FOUND = [
                 for batch in self.data.loader:
                     model(batch).backward()
         Trainer().train()
+        """),
+    ("an attribute that a class below sets, where the method is there to be overridden", """
+        class Trainer:
+            def make(self):
+                self.loader = DataLoader(other)
+                raise NotImplementedError
+            def train(self):
+                for batch in self.loader:
+                    model(batch).backward()
+        class Own(Trainer):
+            def make(self):
+                self.loader = DataLoader(mine)
         """),
     ("what every caller hands over", """
         def train(model, loader):
@@ -224,3 +242,25 @@ def test_what_makes_the_loader_comes_from_another_module(tmp_path: Path, names: 
 @pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in UNKNOWN])
 def test_a_loop_through_something_else_has_no_loader(text: str) -> None:
     assert dealt_from(text) is None
+
+
+def test_a_class_below_may_have_another_loader() -> None:
+    text = """\
+        class Trainer:
+            def __init__(self):
+                self.loader = DataLoader(mine)
+            def train(self):
+                for batch in self.loader:
+                    model(batch).backward()
+        class Other(Trainer):
+            def __init__(self):
+                super().__init__()
+                self.loader = DataLoader(other)
+        """
+    (loop,) = Program(module(text)).train_loops
+    assert loop.loader is not None
+    found = [loop.loader, *loop.loader.others]
+    assert [each.module.text(each.call) for each in found] == [
+        "DataLoader(mine)",
+        "DataLoader(other)",
+    ]

@@ -125,6 +125,9 @@ SMOOTH = "nn.functional.smooth_l1_loss(made[mask], wanted[mask], size_average=Tr
         (SMOOTH, "(batch > 0) & (batch < 9)", "depth_loss", 1),
         ("nn.L1Loss()(made[mask], wanted[mask])", "batch.gt(0)", "depth_loss", 1),
         ("(made - wanted)[mask].mean()", "batch != 0", "depth_loss", 1),
+        ("(made - wanted).masked_select(mask).mean()", "drawn(batch)", "depth_loss", 1),
+        ("torch.masked_select(made - wanted, mask).mean()", "drawn(batch)", "depth_loss", 1),
+        ("(made - wanted).masked_select(mask).sum()", "drawn(batch)", "depth_loss", 0),
         (SMOOTH, "rows_of(batch)", "depth_loss", 0),  # it may select as many everywhere
         (SMOOTH, "batch > 0", "score", 0),
         (SMOOTH.replace("size_average=True", "reduction='none'"), "batch > 0", "depth_loss", 0),
@@ -205,3 +208,35 @@ def test_a_mean_over_rows_of_which_each_example_has_its_own_number_is_noted(
     assert [each.because.split(":")[0] for each in notes] == [
         f"the mean is over all rows of {name}" for name in told.split()
     ]
+
+
+PACKED = """\
+import torch
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+model = torch.nn.parallel.DistributedDataParallel(net)
+criterion = nn.CrossEntropyLoss({options})
+for captions, lengths in loader:
+    scores = model(captions)
+    {pack}
+    loss = criterion({scores}, targets)
+    loss.backward()
+"""
+CALL = "pack_padded_sequence(captions, lengths, batch_first=True)"
+
+
+@pytest.mark.parametrize(
+    ("pack", "options", "is_told"),
+    [
+        (f"targets = {CALL}.data", "", True),
+        (f"targets = {CALL}[0]", "", True),
+        (f"targets, _ = {CALL}", "", True),
+        (f"packed = {CALL}.data\n    targets = packed", "", True),
+        (f"targets = {CALL}.batch_sizes", "", False),
+        ("targets = captions", "", False),
+        (f"targets = {CALL}.data", "reduction='none'", False),
+    ],
+)
+def test_a_mean_over_packed_steps_is_noted(pack: str, options: str, is_told: bool) -> None:
+    told = found("DF310", PACKED.format(pack=pack, options=options, scores="scores"))
+    assert ["all steps that line 8 packs" in each.because for each in told] == [True] * is_told

@@ -219,3 +219,46 @@ def test_a_loader_of_the_branch_that_never_steps_is_not_dealt(test: str, dealt: 
     text = fixed("DF401", CHOSEN.format(test=test))
     for data in ("train_set", "test_set"):
         assert (f"DistributedSampler({data})" in text) is (data in dealt)
+
+
+STEPPER = """
+import torch
+from torch.utils.data import DataLoader
+
+class Trainer:
+    def step(self, batch, train):
+        loss = self.model(batch).mean()
+        if train:
+            loss.backward()
+            self.optimizer.step()
+    def run_epoch(self, loader, train):
+        for batch in loader:
+            self.step(batch, {phase})
+
+def main():
+    torch.distributed.init_process_group("gloo")
+    loader = DataLoader(rows, sampler=torch.utils.data.distributed.DistributedSampler(rows))
+    trainer = Trainer()
+    for epoch in range(3):
+        trainer.run_epoch(loader, True)
+        {validation}
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("phase", "validation"),
+    [
+        ("train", "trainer.run_epoch(DataLoader(others), False)"),
+        (
+            "torch.is_grad_enabled()",
+            "with torch.no_grad():\n            trainer.run_epoch(DataLoader(others), False)",
+        ),
+    ],
+)
+def test_a_method_that_steps_is_told_the_phase(phase: str, validation: str) -> None:
+    text = STEPPER.format(phase=phase, validation=validation)
+    sampler = "loader.sampler"
+    kind = "torch.utils.data.distributed.DistributedSampler"
+    told = f"        if isinstance({sampler}, {kind}):\n            {sampler}.set_epoch(epoch)\n"
+    assert f"range(3):\n{told}" in fixed("DF402", text)

@@ -130,6 +130,8 @@ FORMS: dict[str, tuple[str, str, str]] = {
     "and": ("epoch % 2 == 0 and rank == 0", "", ""),
     "alone or first": ("world == 1 or rank == 0", "", ""),
     "no group or first": ("not dist.is_initialized() or dist.get_rank() == 0", "", ""),
+    "cards that are ranks": ("n_gpu == 1 or rank == 0",
+        "n_gpu = 1\nif 'WORLD_SIZE' in os.environ:\n    n_gpu = int(os.environ['WORLD_SIZE'])", ""),
     "match": ("ok", "ok = False\nmatch rank:\n    case 0:\n        ok = True", ""),
     "modulo": ("rank % world == 0", "", ""),
     "node and card": ("dist.get_rank() == 0 and local_rank == 0", "", ""),

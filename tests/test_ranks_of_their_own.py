@@ -464,6 +464,11 @@ def test_what_a_module_parses_for_itself_says_nothing_of_the_rank() -> None:
     assert told == ["nothing in the script shows where it is set"]
 
 
+def test_a_library_is_asked_for_the_local_rank() -> None:
+    text = "import horovod.torch as hvd\nlog = f'logs/{hvd.local_rank()}'\n"
+    assert found("DF101", f"import torch\n{text}") == []
+
+
 def test_a_class_method_may_start_ranks_that_make_its_objects() -> None:
     text = """
         import torch as ch

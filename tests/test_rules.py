@@ -168,6 +168,8 @@ NOOP = [
     ("DF401", "one branch deals by rank", "import torch\n"
         "torch.distributed.init_process_group('gloo')\n" + training()),
     ("DF402", "set_epoch is called", training()),
+    ("DF402", "ranks but rank 0 have left", training(inside="pass").replace("    for epoch",
+        "    if args.local_rank not in (-1, 0):\n        raise SystemExit\n    for epoch", 1)),
     ("DF402", "a sampler that does not shuffle has one order in any case",
         training(inside="pass").replace("DistributedSampler(data)",
             "DistributedSampler(data, shuffle=False)")),

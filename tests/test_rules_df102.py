@@ -26,9 +26,43 @@ RANK = """
 URL = """
     args.url = 'env://'"""
 
+CARD = """
+    args.gpu = int(os.environ['LOCAL_RANK'])"""
+SAMPLER = """
+class Sampler:
+    def __init__(self, rank):
+        self.rank = rank
+"""
+
 
 def script(group: str = GROUP, behind: str = "") -> str:
     return SCRIPT.format(group=group, behind=behind)
+
+
+def with_card(text: str) -> str:
+    """The same, where an option may choose the card of a process that is started by hand."""
+    return text.replace('"--rank"', '"--gpu", type=int)\nparser.add_argument("--rank"').replace(
+        "if args.world_size",
+        "if args.gpu:\n    torch.cuda.set_device(int(args.gpu))\nif args.world_size",
+    )
+
+
+def passed_on(text: str) -> str:
+    """The same, where the group is made in a function that another one calls."""
+    group = "    torch.distributed.init_process_group('nccl', world_size=size, rank=rank)\n"
+    text = text[: text.index("if args.world_size")]
+    return (
+        f"{text}def begin(size, rank):\n{group}def train(rank, n):\n    begin(n, rank)\n"
+        "train(args.rank, args.world_size)\n"
+    )
+
+
+def parsed_twice(text: str) -> str:
+    """The same, where some arguments are set to their defaults before they are parsed again."""
+    first, behind = text.split("args = parser.parse_args()")
+    parsed, rest = behind.split("if args.world_size")
+    parsed = f"args = parser.parse_args(){parsed}"
+    return f"{first}{parsed}parser.set_defaults(url='x')\n{parsed}if args.world_size{rest}"
 
 
 # A sentence, and a script that comes close and is right.
@@ -49,6 +83,22 @@ FIX: list[tuple[str, str, str]] = [
         "by position",
         script("'nccl', args.url, None, args.world_size, args.rank"),
         script("'nccl', args.url, None, args.world_size, args.rank", FROM_LAUNCHER + RANK + URL),
+    ),
+    (
+        "a sampler has a rank of its own, which is no option",
+        script() + SAMPLER,
+        script(behind=FROM_LAUNCHER + RANK + URL) + SAMPLER,
+    ),
+    ("functions pass them on", passed_on(script()), passed_on(script(behind=FROM_LAUNCHER + RANK))),
+    (
+        "they are parsed twice",
+        parsed_twice(script()),
+        parsed_twice(script(behind=FROM_LAUNCHER + RANK + URL)),
+    ),
+    (
+        "an option chooses the card",
+        with_card(script()),
+        with_card(script(behind=FROM_LAUNCHER + RANK + URL + CARD)),
     ),
     (
         "the size alone",

@@ -109,6 +109,10 @@ FIX: list[tuple[str, str, str]] = [
             read=READ.format(name="RANK", option="rank"))),
     ("an address of its own", script("'tcp://localhost:9'"),
         script("'env://' if 'MASTER_PORT' in os.environ else 'tcp://localhost:9'")),
+    ("an address of settings that are not read, and numbers of options",
+        script("init_method=hparams.url, rank=args.rank, world_size=args.world_size"),
+        script("init_method='env://' if 'MASTER_PORT' in os.environ else hparams.url, "
+            "rank=args.rank, world_size=args.world_size")),
     ("an address of an option", script("init_method=args.url"),
         script("init_method='env://' if 'MASTER_PORT' in os.environ else args.url")),
 ]  # fmt: skip

@@ -62,6 +62,12 @@ NOOP: list[tuple[str, str]] = [
     ("meters whose text has the name of an output", script(before="meter = Meter()",
         loss="output = logits; loss = F.cross_entropy(output, y)",
         after="meter.update(loss.item()); output = '{}'.format(meter)")),
+    ("a model that a function takes and gives back", script(
+        before="def step(model, x):\n    return model, model(x)",
+        loss="model, logits = step(model, x); loss = F.cross_entropy(logits, y)")),
+    ("a comprehension has a name of its own", script(before="meters = {}",
+        after="meters['loss'] = loss.item(); print([meter for meter in meters.values()])\n"
+        "        for meter in meters.values():\n            meter.reset()")),
     ("a list for a log", script(head="seen = []", after="seen.append(loss.item())",
         end="print(sum(seen))")),
     ("each example's last loss, which is written down", script(before="last = torch.zeros(9)",

@@ -98,6 +98,25 @@ def test_a_file_of_unknown_making_is_noted(use: str) -> None:
     assert (finding.severity, finding.edits) == (Severity.NOTE, ())
 
 
+SAVE = "def store(folder):\n    torch.save({}, folder / 'x.pt')\n"
+
+
+@pytest.mark.parametrize(
+    ("saved", "taken"),
+    [
+        ("{'net': net, 'epoch': 1}", "found = {}\nnet = found['net']"),
+        ("[net, optimizer]", "net, optimizer = {}"),
+    ],
+)
+def test_a_whole_model_is_loaded_as_it_is_saved(saved: str, taken: str) -> None:
+    text = f"import torch\n{SAVE.format(saved)}{taken.format('torch.load(path)')}\nnet(x)\n"
+    (finding,) = found("DF606", text)
+    assert finding.because == "a model comes from it whole, as line 3 saves it"
+    assert "torch.load(path, weights_only=False)" in fixed("DF606", text)
+    for other in (text.replace(saved, "net.state_dict()"), text.replace("net(x)", "y(net)")):
+        assert not any(finding.edits for finding in found("DF606", other))
+
+
 def test_the_script_loads_again_what_it_saved(tmp_path: Path) -> None:
     text = textwrap.dedent("""\
         import argparse

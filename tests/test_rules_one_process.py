@@ -109,6 +109,13 @@ class Net(torch.nn.Module):
         return x * self.scale, {result}
 """
 BY_HAND = {
+    "a part of the model that another object calls": script(
+        "class Score:\n    def __init__(self, head, size):\n"
+        "        self.head, self.size = head, size\n"
+        "    def __call__(self, hidden):\n        return self.head(hidden).mean() / self.size",
+        setup="score = Score(model.head, 2)",
+        forward="score(model(batch)).backward()",
+    ),
     "two models": script(
         "head = torch.nn.Linear(2, 2)", parameters="model.parameters(), head.parameters()"
     ),
@@ -410,6 +417,11 @@ def test_an_attack_with_an_optimizer_of_its_own_is_not_averaged() -> None:
 
 
 SHARED = {
+    "batches that each step moves": script(
+        forward="batch = batch.cuda()\n        loss = model(batch).sum()\n        loss.backward()",
+    )
+    .replace("batch in", "batch, label in")
+    .replace("batch = batch.cuda()", "batch, label = (batch.cuda(), label.cuda())"),
     "a function of the step": script(
         "def loss_of(model, batch):\n    return model(batch).sum()",
         forward="loss_of(model, batch).backward()",

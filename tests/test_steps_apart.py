@@ -51,6 +51,10 @@ TOGETHER = {
         "before": "rows, _ = batch.shape\n            if rows < 4:\n                continue"
     },
     "by a test around a loss": {"behind": "if loss > 1:\n            loss = self.loss() * 2"},
+    "by a file that cannot be written": {
+        "behind": "try:\n            torch.save(loss, 'loss.pt')\n        except OSError:\n"
+        "            print('full')"
+    },
     "by an iterator that ends": {
         "before": "try:\n                more = next(others)\n            except StopIteration:\n"
         "                others = iter(examples)"

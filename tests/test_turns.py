@@ -147,6 +147,10 @@ def test_a_sum_that_a_rank_divides_by_its_own_steps_is_its_own(
 GROUP = "import torch.distributed\ntorch.distributed.init_process_group('gloo')\n"
 REFUSED = {
     "whole data": ({"batch": "inputs, labels = x, y"}, "a step of line 28 trains on no part that"),
+    "examples that each step draws": (
+        {"batch": "part = torch.randint(32, (4,)); inputs, labels = x[part], y[part]"},
+        "line 29 draws the batch of each step",
+    ),
     "scales of all examples": (
         {"target": "scale", "source": "(0.5, 1, 2)", "batch": "inputs, labels = x * scale, y"},
         "line 28 goes over numbers that are written there",

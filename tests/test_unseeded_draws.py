@@ -115,6 +115,8 @@ for batch in torch.utils.data.DataLoader(data):
         "np.random.normal(size=(100, 1)).tolist()",
         "[[random.gauss(0, 1)] for _ in range(100)]",
         "sklearn.datasets.make_blobs(100)[0]",
+        "graphs('data').shuffle()[10:]",
+        "table.sample(frac=1).reset_index(drop=True)",
     ],
 )
 def test_data_that_is_made_up_is_that_of_rank_0(made: str) -> None:
@@ -122,6 +124,15 @@ def test_data_that_is_made_up_is_that_of_rank_0(made: str) -> None:
     after = fixed("DF404", text)
     assert 'init_process_group("gloo")\n        draw_alike()\n' in after
     assert found("DF404", after) == []
+
+
+def test_what_trains_and_evaluates_makes_up_data_too() -> None:
+    text = script("pass").replace(
+        "    return read", "    data = np.random.rand(9)\n    return read"
+    )
+    steps = MADE_UP.split("\n", 2)[2].replace("\n", "\n    ") + "model.eval()\n    return read"
+    text = text.replace("    return read", f"    {steps}", 1)
+    assert 'init_process_group("gloo")\n        draw_alike()\n' in fixed("DF404", text)
 
 
 @pytest.mark.parametrize(
@@ -132,6 +143,12 @@ def test_data_that_is_made_up_is_that_of_rank_0(made: str) -> None:
         ("sklearn.datasets.make_blobs(100, random_state=1)[0]", "pass"),
         ("torch.randn(100, 1, generator=g)", "pass"),
         ("torch.nn.Parameter(torch.randn(100, 1))", "pass"),
+        ("graphs('data').shuffle()", "torch.manual_seed(1)"),
+        ("texts.shuffle(seed=1)", "pass"),
+        ("lines.shuffle(100)", "pass"),
+        ("table.sample(frac=1)", "np.random.seed(1)"),
+        ("table.sample(frac=1, random_state=3)", "pass"),
+        ("policy.sample()", "pass"),
         ("torch.randn(1, requires_grad=True)", "pass"),
     ],
 )

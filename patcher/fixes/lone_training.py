@@ -18,7 +18,7 @@ from ..analysis.batches.summed_losses import refuse_summed_losses
 from ..analysis.language.name_flow import names_in, spread
 from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.conversions import converted_model
-from ..analysis.models.past_wrapper import returned_weight
+from ..analysis.models.past_wrapper import part_called_elsewhere, returned_weight
 from ..analysis.models.trained_models import names_given
 from ..analysis.models.wrapping import SHARED
 from ..analysis.training.evaluations import GRADLESS
@@ -164,6 +164,11 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
     models = models_of_optimizers(program)
     if weight := returned_weight(program):
         raise NotShareableError(f"line {weight[1].lineno} returns a parameter for the loss")
+    if part := part_called_elsewhere(program, models):
+        raise NotShareableError(
+            f"what gets {part[0].text(part[1])} in line {part[1].lineno} calls it past the model's"
+            " forward pass"
+        )
     edits: dict[ast.Call, tuple[Module, Edit]] = {}
     for loop in loops:
         refuse_other_gradients(program, loop)

@@ -11,7 +11,7 @@ from ..analysis.batches.loss_reduction import LOSS, Reduction, reduction_of
 from ..analysis.batches.summed_losses import COMPARISONS
 from ..analysis.training.program import Program
 from ..source.module import Module
-from ..source.tree import Function, bound_names, mentions, within
+from ..source.tree import Function, argument, bound_names, mentions, within
 
 UNSURE = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.FunctionDef, ast.Lambda)
 GUARDS = ("max", "clamp", "clamp_min", "clamp_", "maximum")  # against a number of none
@@ -94,18 +94,28 @@ def is_score(module: Module, node: ast.expr) -> bool:
 
 
 def means_over_selections(program: Program, module: Module) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """``l1_loss(made[mask], wanted[mask])``, and such a loss by ``.mean()``, each with the mask."""
+    """``l1_loss(made[mask], wanted[mask])``, and such a loss by ``.mean()``, each with the mask.
+
+    Also by ``losses.masked_select(mask)``.
+    """
     found: dict[ast.Call, ast.expr] = {}
-    for part in module.nodes(ast.Subscript):
-        if not isinstance(part.ctx, ast.Load) or not selects(program, module, part.slice):
-            continue
+    parts: list[tuple[ast.expr, ast.expr]] = [
+        (part, part.slice)
+        for part in module.nodes(ast.Subscript)
+        if isinstance(part.ctx, ast.Load) and selects(program, module, part.slice)
+    ]
+    for selected in module.calls_to("masked_select"):
+        place = 1 if module.dotted(selected.func).startswith("torch.") else 0
+        mask = argument(selected, place, "mask")
+        parts += [] if mask is None else [(selected, mask)]
+    for part, mask in parts:
         call = next((up for up in module.ancestors(part) if isinstance(up, ast.Call)), None)
         if (
             call is not None
             and is_of_loss(module, call)
             and reduction_of(program, module, call) is Reduction.MEAN
         ):
-            found.setdefault(call, part.slice)
+            found.setdefault(call, mask)
     yield from found.items()
 
 

@@ -214,10 +214,25 @@ def is_of_library(program: Program, module: Module, node: ast.expr) -> bool:
     )
 
 
+def is_asked_of_library(program: Program, module: Module, node: ast.Attribute) -> bool:
+    """``hvd.local_rank()``: a function of an imported library, which nothing here has to set."""
+    call = module.parents[node]
+    return (
+        isinstance(call, ast.Call)
+        and call.func is node
+        and isinstance(node.value, ast.Name)
+        and node.value.id in module.aliases
+        and not any(program.callees(module, call))
+    )
+
+
 def unexplained_local_rank(program: Program) -> Iterator[Finding]:
     """``x.local_rank`` where no statement shows where its value comes from."""
     for module in program.modules:
         for node in module.attributes("local_rank"):
-            if isinstance(node.ctx, ast.Load) and not is_of_library(program, module, node.value):
-                yield Finding(module, node, "nothing in the script shows where it is set")
-                return
+            if not isinstance(node.ctx, ast.Load) or is_of_library(program, module, node.value):
+                continue
+            if is_asked_of_library(program, module, node):
+                continue
+            yield Finding(module, node, "nothing in the script shows where it is set")
+            return

@@ -165,22 +165,27 @@ def own_address(program: Program, module: Module, call: ast.Call) -> Iterator[Fi
     method = argument(call, 1, "init_method")
     if method is None or is_asked_for(module, call):
         return
-    default: object
-    if isinstance(method, ast.Attribute):
-        if is_by_options(program, module, call) or any(
+    address = ""
+    if is_by_options(program, module, call) and not isinstance(method, ast.Constant | ast.IfExp):
+        # Only a rank 0 that is started by hand makes a store there; DF102 sees to an option.
+        is_option_alone = bool(option_passed(program, module, call, 1, "init_method"))
+        address = "" if is_option_alone else module.text(method)
+    elif isinstance(method, ast.Attribute):
+        if is_option(program, module, method) and not any(
             times_set(each, method.attr) for each in program.modules
         ):
-            return
-        known = is_option(program, module, method)
-        default = program.options[method.attr].default if known else ""
+            address = tcp_address(program.options[method.attr].default)
     elif isinstance(method, ast.Constant):
-        default = method.value
-    else:
-        return
-    if str(default).startswith("tcp://"):
+        address = tcp_address(method.value)
+    if address:
         text = f"'env://' if 'MASTER_PORT' in os.environ else {module.text(method)}"
-        because = f"a launcher's store is not at {default}"
+        because = f"a launcher's store is not at {address}"
         yield Finding(module, method, because, (Rewrite(method, text), Import("os")))
+
+
+def tcp_address(value: object) -> str:
+    """The text of an address such as ``tcp://localhost:23456``; empty for anything else."""
+    return str(value) if str(value).startswith("tcp://") else ""
 
 
 def is_asked_for(module: Module, node: ast.AST) -> bool:

@@ -6,7 +6,8 @@ What         A cross entropy leaves padding out, by a mask or by ignore_index: i
              fills masks, where it gets labels, or translates, where the script makes some -100.
              Where classes have weights, a cross entropy divides by those of its targets, unless the
              targets are probabilities. A Dice loss is a ratio of two sums over the batch. A mean is
-             also over unequally many where torch.cat joins the rows of examples, one list of each.
+             also over unequally many where torch.cat joins the rows of examples, one list of each,
+             or where sequences are packed.
 At run time  DistributedDataParallel averages the ranks' gradients as if all had as many tokens:
              those of a rank with short examples count for more. One process at the global batch
              trains another model, by some 1e-4 of the loss in a step. Nothing crashes.
@@ -49,6 +50,7 @@ from ..fixes.masked_means import (
     means_over_selections,
     ratios_of_sums,
 )
+from ..fixes.packed_steps import means_over_packed_steps
 from ..fixes.process_group import BATCH_SAMPLER
 from ..source.module import Module
 from ..source.tree import Function, argument, below, everywhere, is_none, keyword
@@ -168,6 +170,8 @@ def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
         means = [(node, f"what {module.text(mask)} leaves in") for node, mask in masks]
         joined = means_over_joined_rows(program, module)
         means += [(node, f"all rows of {module.text(rows)}") for node, rows in joined]
+        packs = means_over_packed_steps(program, module)
+        means += [(node, f"all steps that line {pack.lineno} packs") for node, pack in packs]
         for node, over in means:
             trains = runs_in_training_step(program, module, module.function(node))
             if node not in told and trains and not is_evaluated(program, module, node):

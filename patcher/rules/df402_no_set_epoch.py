@@ -63,6 +63,8 @@ def findings(program: Program) -> Iterator[Finding]:
         others = {each.name for each in all_loaders if each and each is not loop.loader}
         if is_told(program, loop, others) or deals_in_order(dealt):
             continue
+        if roles_reaching(program, loop.module, loop.steps) & RANKS == {Role.MAIN}:
+            continue  # the others have left
         cycle = loop.loader.cycle if loop.loader is not None else None
         endless = cycle and endless_batches(program, loop.module, cycle)
         if endless and dealt and dealt.distributed_samplers:

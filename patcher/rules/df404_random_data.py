@@ -19,7 +19,7 @@ Source       torch.utils.data.distributed.DistributedSampler (assumes equal data
 import ast
 from collections.abc import Iterator
 
-from ..analysis.batches.drawn_data import draws_of_data
+from ..analysis.batches.drawn_data import draws_of_data, is_of_table
 from ..analysis.batches.global_seeds import is_drawn
 from ..analysis.language.call_graph import reachable_functions
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
@@ -139,7 +139,7 @@ def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
     """
     library = module.dotted(draw.func).rpartition(".")[0]
     own = {"random": "random.seed", "numpy.random": "numpy.random.seed"}
-    if library.startswith("sklearn"):
+    if library.startswith("sklearn") or is_of_table(draw):
         library = "numpy.random"
     seed = own.get(library, "torch.manual_seed")
     return any(

@@ -18,14 +18,12 @@ from collections.abc import Iterator
 
 from ..analysis.batches.drawn_examples import ranks_draw_alike
 from ..analysis.batches.random_draws import (
-    ALIKE,
     IN_PLACE,
-    OF_TORCH,
     is_of_gradients,
-    is_of_helper,
     is_of_network,
     repeated_blocks,
 )
+from ..analysis.batches.torch_draws import seeds_torch, torch_draws
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.training.evaluations import is_gradless as is_gradless_function
 from ..analysis.training.program import (
@@ -44,7 +42,6 @@ CODE, SEVERITY, SAFETY = "DF410", Severity.NOTE, Safety.SAFE
 APART = "draw_apart"  # of helper_code.py
 AGREED = ("randperm", "multinomial", "random_split")  # orders and splits
 NUMBERS = ("item", "tolist", "float", "int", "bool")
-SEEDING = ("set_seed", "seed_everything", "fix_seed")
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -60,31 +57,6 @@ def findings(program: Program) -> Iterator[Finding]:
     edits = apart(program)
     severity = Severity.DEGRADED if edits else Severity.NOTE
     yield Finding(module, call, because, edits, severity=severity)
-
-
-def seeds_torch(program: Program) -> bool:
-    """Whether a call seeds the random numbers that torch draws on all ranks."""
-    return any(
-        program.is_live(module, call)
-        and not is_of_helper(module, call)
-        and (
-            module.dotted(call.func) in ("torch.manual_seed", "torch.random.manual_seed", ALIKE)
-            or (module.last_name(call.func) in SEEDING and not program.callees(module, call))
-        )
-        for module, call in program.calls_to("manual_seed", ALIKE, *SEEDING)
-    )
-
-
-def torch_draws(program: Program) -> Iterator[tuple[Module, ast.Call]]:
-    """The calls that draw from torch's own random numbers, where the program may come to them."""
-    for module, call in program.calls_to(*OF_TORCH, *IN_PLACE, "random_split"):
-        is_method = isinstance(call.func, ast.Attribute) and call.func.attr in IN_PLACE
-        if not is_method and not module.dotted(call.func).startswith("torch."):
-            continue
-        if any(word.arg == "generator" for word in call.keywords):
-            continue
-        if program.is_live(module, call) and not is_of_helper(module, call):
-            yield module, call
 
 
 def noise_of_steps(program: Program) -> Iterator[tuple[Module, ast.Call]]:

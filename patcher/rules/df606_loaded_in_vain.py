@@ -16,6 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.language.results import spelled_name
+from ..analysis.models.loaded_models import holds_whole_model
 from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
@@ -26,6 +27,7 @@ CODE, SEVERITY, SAFETY = "DF606", Severity.ERROR, Safety.SAFE
 
 WEIGHT_FILES = ("pytorch_model.bin", "model.safetensors")
 NUMPY_FUNCTIONS = ("array", "asarray", "concatenate", "ones", "stack", "vstack", "zeros")
+UNRESTRICTED = ", weights_only=False"
 MODEL_METHODS = ("eval", "generate", "parameters", "train")
 
 Save = tuple[Module, ast.expr, ast.expr]  # the module, the value and the file
@@ -99,6 +101,11 @@ def pickled_objects(
     ):
         return
     if not saved:
+        whole = whole_objects(module, call, saves)
+        if whole is not None and holds_whole_model(program, module, call):
+            because = f"a model comes from it whole, as line {whole.lineno} saves it"
+            yield Finding(module, call, because, (Rewrite(last, UNRESTRICTED, after=True),))
+            return
         use = object_use(module, call)
         if use:
             because = f"it is used as {use}: weights_only=False, where the file can be trusted"
@@ -112,9 +119,42 @@ def pickled_objects(
         module,
         call,
         because,
-        (Rewrite(last, ", weights_only=False", after=True),),
+        (Rewrite(last, UNRESTRICTED, after=True),),
         severity=None if kind and not in_try else Severity.DEGRADED,
     )
+
+
+def whole_objects(module: Module, load: ast.Call, saves: list[Save]) -> ast.expr | None:
+    """What the program saves of which a load takes the objects, by their keys or their number.
+
+    ``model = checkpoint["model"]`` of ``{"model": model}``; ``net, opt = torch.load(path)``.
+    """
+    stmt = module.statement(load)
+    if not (isinstance(stmt, ast.Assign) and stmt.value is load and len(stmt.targets) == 1):
+        return None
+    (target,) = stmt.targets
+    keys = {
+        user.slice.value
+        for name in module.occurrences(target.id if isinstance(target, ast.Name) else "")
+        if isinstance(user := module.parents[name], ast.Subscript)
+        and isinstance(user.slice, ast.Constant)
+        and module.function(name) is module.function(stmt)
+    }
+    for saver, value, _ in saves:
+        match saver.definition(value, value) or value, target:
+            case ast.Dict(keys=names, values=values), ast.Name():
+                for key, part in zip(names, values, strict=True):
+                    if isinstance(key, ast.Constant) and key.value in keys and is_bare(saver, part):
+                        return value
+            case (ast.List(elts=parts) | ast.Tuple(elts=parts), ast.Tuple() | ast.List()):
+                if len(parts) == len(target.elts) and any(is_bare(saver, part) for part in parts):
+                    return value
+    return None
+
+
+def is_bare(module: Module, part: ast.expr) -> bool:
+    """Whether an object itself is saved: ``model``, not ``model.state_dict()``, also by a name."""
+    return isinstance(part, ast.Name) and not is_state_dict(module, part)
 
 
 def is_same_file(

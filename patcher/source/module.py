@@ -85,6 +85,9 @@ class Resolver(Protocol):
     def callers(self, function: Function) -> list[tuple[Module, ast.Call]]:
         """The calls that certainly run a function."""
 
+    def callees(self, module: Module, call: ast.Call) -> list[tuple[Module, Function]]:
+        """The functions that a call certainly runs."""
+
     def possible_callers(self, function: Function) -> list[tuple[Module, ast.expr]]:
         """Where a function may be called, or is passed on as a value."""
 

@@ -42,6 +42,7 @@ AROUND = (
     "progress_bar",
 )  # calls that loop as their first argument does
 NUMBERS = ("range", "trange", "arange", "permutation", "randperm")
+CHOOSING = ("randint", "randperm", "permutation", "choice", "choices", "sample", "multinomial")
 
 
 @record
@@ -166,6 +167,15 @@ def is_number_source(module: Module, source: ast.expr) -> bool:
     return name in NUMBERS
 
 
+def draw_of_batch(program: Program, module: Module, body: list[ast.stmt]) -> ast.Call | None:
+    """The call by which a step, or a function that it calls, draws which examples it takes."""
+    for stmt in body:
+        for where, call in draws_below(program, module, stmt):
+            if where.last_name(call.func) in CHOOSING:
+                return call
+    return None
+
+
 def refuse_whole_data(
     program: Program, loop: TrainLoop, found: BatchSource, taint: Tainted
 ) -> None:
@@ -182,6 +192,11 @@ def refuse_whole_data(
         for call in loop.backwards
         if isinstance(call.func, ast.Attribute)
     ):
+        if (drawn := draw_of_batch(program, module, steps.body)) is not None:
+            raise NotDealtError(
+                f"line {drawn.lineno} draws the batch of each step: all ranks would draw the same"
+                " one, or each another by a seed of its own, which is to be set by hand"
+            )
         raise NotDealtError(
             f"a step of line {steps.lineno} trains on no part that its number, or an element, picks"
         )

@@ -6,11 +6,15 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import below, bound_names, is_within, names_within, position, within
+from ...source.tree import below, bound_names, everywhere, is_within, names_within, position, within
 from ..language.name_flow import Tainted, names_in, spread
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .batch_taint import NotDealtError
+
+COMPREHENSIONS: tuple[type[ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp], ...] = (
+    *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
+)
 
 
 def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
@@ -38,18 +42,24 @@ def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
 
 def carried_names(body: list[ast.stmt], taint: Tainted) -> Iterator[tuple[str, int]]:
     """Names that a step reads before it binds them, and that hold something of a batch."""
+    own = names_of_comprehensions(body)
     for name in sorted(bound_names(body) & taint.names):
-        uses = sorted(names_within(body, {name}), key=position)
+        uses = sorted(set(names_within(body, {name})) - own, key=position)
         stores = [use for use in uses if isinstance(use.ctx, ast.Store)]
         loads = [use for use in uses if isinstance(use.ctx, ast.Load)]
         if not stores:
             continue
         first = next(
-            stmt
-            for kind in (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.With, ast.stmt)
-            for stmt in within(body, kind)
-            if is_within(stores[0], [stmt]) and isinstance(stmt, ast.stmt)
+            (
+                stmt
+                for kind in (ast.Assign, ast.AugAssign, ast.AnnAssign, ast.For, ast.With)
+                for stmt in within(body, kind)
+                if is_within(stores[0], [stmt])
+            ),
+            None,
         )
+        if first is None:
+            continue  # in the head of a test, which binds it before it goes on
         early = [
             use
             for use in loads
@@ -60,6 +70,16 @@ def carried_names(body: list[ast.stmt], taint: Tainted) -> Iterator[tuple[str, i
             yield name, early[0].lineno
         elif isinstance(first, ast.AugAssign):
             yield name, first.lineno
+
+
+def names_of_comprehensions(body: list[ast.stmt]) -> set[ast.Name]:
+    """The uses of names that a comprehension binds for itself: ``[x.cuda() for x in batch]``."""
+    found: set[ast.Name] = set()
+    for kind in COMPREHENSIONS:
+        for each in within(body, kind):
+            bound = set().union(*(bound_names(part.target) for part in each.generators))
+            found |= {name for name in everywhere(each, ast.Name) if name.id in bound}
+    return found
 
 
 def kept_by_networks(program: Program) -> Iterator[tuple[int, str]]:

@@ -27,6 +27,7 @@ OF_SKLEARN = {
     f"make_{name}"
     for name in ("classification", "regression", "blobs", "moons", "circles", "friedman1")
 }
+BY_METHODS = ("shuffle", "sample")
 LIBRARIES = ("random.", "numpy.random.", "torch.", "sklearn.")
 WEIGHTS = ("Parameter", "requires_grad_")
 
@@ -37,17 +38,19 @@ def draws_of_data(program: Program, of_batches: set[Function]) -> Iterator[tuple
     And those of noise that steps add to gradients or weights, which all ranks need, too.
     """
     loops = [loop for loop in program.train_loops if program.is_live(loop.module, loop.steps)]
-    for module, call in program.calls_to(*OF_TORCH, *OF_NUMPY, *OF_SKLEARN):
+    training = {loop.module.function(loop.steps) for loop in loops}  # they may evaluate, too
+    for module, call in program.calls_to(*OF_TORCH, *OF_NUMPY, *OF_SKLEARN, *BY_METHODS):
         function = module.function(call)
+        is_of_library = module.dotted(call.func).startswith(LIBRARIES)
         if (
-            module.dotted(call.func).startswith(LIBRARIES)
-            and is_draw(program, module, call)
+            (is_of_library or draws_by_method(program, module, call))
+            and (not is_of_library or is_draw(program, module, call))
             and not any(word.arg in OWN_GENERATOR for word in call.keywords)
             and program.is_live(module, call)
             and not is_of_helper(module, call)
             and not is_of_network(module, call)
             and function not in of_batches
-            and not (function is not None and is_apart(module, function))
+            and (function is None or function in training or not is_apart(module, function))
             and (
                 not any(is_inside(call, loop.epochs or loop.steps) for loop in loops)
                 or is_of_gradients(module, call)
@@ -55,6 +58,27 @@ def draws_of_data(program: Program, of_batches: set[Function]) -> Iterator[tuple
             and not is_of_weights(module, call)
         ):
             yield module, call
+
+
+def draws_by_method(program: Program, module: Module, call: ast.Call) -> bool:
+    """``data = data.shuffle()`` of graphs and texts, and ``table.sample(frac=1)`` of pandas.
+
+    Their result is used, as they leave their object as it was; and nothing seeds the call.
+    """
+    if not isinstance(call.func, ast.Attribute) or isinstance(module.parents[call], ast.Expr):
+        return False
+    if call.args or program.callees(module, call):
+        return False
+    words = {word.arg for word in call.keywords}
+    if words & {*OWN_GENERATOR, "seed"}:
+        return False
+    return not words if call.func.attr == "shuffle" else is_of_table(call)
+
+
+def is_of_table(call: ast.Call) -> bool:
+    """``table.sample(frac=0.5)``, which draws from NumPy's random numbers."""
+    is_sample = isinstance(call.func, ast.Attribute) and call.func.attr == "sample"
+    return is_sample and any(word.arg in ("frac", "n") for word in call.keywords)
 
 
 def is_of_weights(module: Module, call: ast.Call) -> bool:

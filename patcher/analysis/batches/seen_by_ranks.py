@@ -15,6 +15,7 @@ from ...source.tree import (
     within,
 )
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
+from ..language.results import handed_back
 from ..training.loaders import AROUND
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
@@ -50,7 +51,7 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
         needed -= names_that_go_along(loop.steps.iter) | bars(module, loop.steps.iter)
     batch |= own_names(body)
     found: set[str] = set()
-    kept = [*filled(program, module, body, known), *bound_again(body, known)]
+    kept = [*filled(program, module, body, known), *bound_again(module, body, known)]
     for stmt, name in sorted(kept, key=lambda each: each[0].lineno):
         if name in needed - batch - found:
             found.add(name)
@@ -180,17 +181,26 @@ def owner_of(node: ast.expr) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def bound_again(body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:
+def bound_again(module: Module, body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:
     """``threshold = 0.9 * threshold + 0.1 * mean``, and what a test of a batch changes."""
     carried = {name for name, _ in carried_names(body, Tainted(frozenset(known)))}
     for stmt, targets, value in assignments(body):
         if contents(value) & known:
-            yield from ((stmt, name) for name in taking(targets) & carried)
+            same = handed_back_by(module, value)  # model, loss = step(model, batch)
+            yield from ((stmt, name) for name in (taking(targets) & carried) - same)
     anew = made_anew(body)
     for test in within(body, ast.If):
         if contents(test.test) & known:
             for add in within(test.body, ast.AugAssign):
                 yield from ((add, name) for name in roots(add.target) - anew)
+
+
+def handed_back_by(module: Module, value: ast.expr) -> set[str]:
+    """The names that a call takes and gives back as they are."""
+    if not isinstance(value, ast.Call) or module.graph is None:
+        return set()
+    given = {each.id for each in argument_values(value) if isinstance(each, ast.Name)}
+    return handed_back(module.graph, module, value) & given
 
 
 def assignments(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, list[ast.expr], ast.expr]]:

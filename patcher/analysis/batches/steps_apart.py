@@ -7,6 +7,7 @@ attributes of objects that these fill.
 from __future__ import annotations
 
 import ast
+from collections.abc import Set
 
 from ...source.module import Module
 from ...source.tree import Function, bound_names, everywhere, parameters, within
@@ -20,6 +21,7 @@ from .batch_taint import TOGETHER, NotDealtError, apart, is_made_together
 
 MAX_ROUNDS = 5  # in which attributes are followed from function to function
 
+SAVES = {"save", "save_pretrained"}
 TAKES = ("next", "__next__")  # a batch of an iterator
 
 Test = ast.If | ast.While
@@ -33,7 +35,7 @@ def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
     sizes, asked = sizes_in(loop, of_batch)
     names = spread(body, of_batch).names - sizes
     for attempt in within(body, ast.Try):
-        if any(apart(program, module, loop.steps, parts_of_try(attempt), leads_to_step)):
+        if any(apart(program, module, loop.steps, parts_of_try(attempt), leads_beyond_saves)):
             raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
     tests = [test for test in tests_in(body) if names_beside(test.test, asked) & names]
     refuse_tests(program, module, loop.steps, tests)
@@ -45,7 +47,7 @@ def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
         refuse_drawn_tests(where, function.body)
         for attempt in within(function.body, ast.Try):
             calls = within(parts_of_try(attempt), ast.Call)
-            if any(leads_to_step(program, where, call) for call in calls):
+            if any(leads_beyond_saves(program, where, call) for call in calls):
                 raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
         tests = [test for test in tests_in(function.body) if names_in(test.test) & own]
         refuse_tests(program, where, function, tests)
@@ -74,15 +76,23 @@ def refuse_tests(program: Program, module: Module, around: ast.stmt, tests: list
             )
 
 
-def leads_to_step(program: Program, module: Module, call: ast.Call) -> bool:
+def leads_beyond_saves(program: Program, module: Module, call: ast.Call) -> bool:
+    """The same, where a file that one rank could not write keeps no other waiting."""
+    return leads_to_step(program, module, call, TOGETHER - SAVES)
+
+
+def leads_to_step(
+    program: Program, module: Module, call: ast.Call, steps: Set[str] = TOGETHER
+) -> bool:
     """Whether a call steps or goes back, or runs code of the program that may do so."""
     callees = [*program.callees(module, call), *program.possible_callees(module, call)]
     if not callees:
-        computes_loss = LOSS.search(module.last_name(call.func)) is not None
-        return is_made_together(module, call) and not computes_loss
+        name = module.last_name(call.func)
+        is_other = name in TOGETHER - steps or LOSS.search(name) is not None
+        return is_made_together(module, call) and not is_other
     below = {*callees}.union(*(program.functions_below(*callee) for callee in callees))
     return any(
-        isinstance(inner.func, ast.Attribute) and inner.func.attr in TOGETHER
+        isinstance(inner.func, ast.Attribute) and inner.func.attr in steps
         for _, function in below
         for inner in within(function.body, ast.Call)
     )

@@ -168,7 +168,7 @@ class CallGraph(ModuleSet):
         self, owner: tuple[Module, ast.ClassDef], function: Function
     ) -> Iterator[tuple[Module, ast.Call]]:
         """The calls of ``__init__`` by classes below: one without its own, or by ``super()``."""
-        for module, definition in self._classes_below.get(owner[1], ()):
+        for module, definition in self.classes_below.get(owner[1], ()):
             if method_of(self, (module, definition), function.name) == (owner[0], function):
                 for where in self.modules:
                     for call in where.calls_to(definition.name):
@@ -181,7 +181,7 @@ class CallGraph(ModuleSet):
                     yield module, call
 
     @cached_property
-    def _classes_below(self) -> dict[ast.ClassDef, list[tuple[Module, ast.ClassDef]]]:
+    def classes_below(self) -> dict[ast.ClassDef, list[tuple[Module, ast.ClassDef]]]:
         """The classes that inherit from each class, also through others."""
         found: dict[ast.ClassDef, list[tuple[Module, ast.ClassDef]]] = {}
         for module in self.modules:
@@ -366,7 +366,7 @@ class CallGraph(ModuleSet):
             return False
         if method is not None and is_left_to_subclasses(*method):
             name = function.name
-            own = [each for _, below in self._classes_below.get(base[1], ()) for each in below.body]
+            own = [each for _, below in self.classes_below.get(base[1], ()) for each in below.body]
             if [each for each in own if getattr(each, "name", "") == name] == [function]:
                 return True
         return None  # a subclass may have its own

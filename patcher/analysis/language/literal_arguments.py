@@ -19,19 +19,54 @@ def calls_that_train(module: Module, function: Function, calls: list[CallPlace])
     """Those of a function's calls that may come to its training steps, if it has any; else all.
 
     Many scripts have one function for an epoch of training and of validation, which takes a phase,
-    or no optimizer.
+    or no optimizer; and the steps may be in a method that is told it, ``self.step(x, train)``.
     """
-    steps = [
-        call
-        for call in within(function.body, ast.Call)
-        if isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
-    ]
+    own = {call: callees_of(module, call) for call in within(function.body, ast.Call)}
     training = [
         place
         for place in calls
-        if any(is_possible(module, function, step, (place,)) for step in steps)
+        if not is_without_gradients(*place)
+        and any(may_step(module, function, call, callees, place) for call, callees in own.items())
     ]
     return training or calls
+
+
+def may_step(
+    module: Module,
+    function: Function,
+    call: ast.Call,
+    callees: list[tuple[Module, Function]],
+    place: CallPlace,
+) -> bool:
+    """Whether a call in a function may be a step of a training, or run one, for a call of that."""
+    if not callees:
+        return is_step(call) and is_possible(module, function, call, (place,))
+    return is_possible(module, function, call, (place,)) and any(
+        is_step(step) and is_possible(where, callee, step, ((module, call), place))
+        for where, callee in callees
+        for step in within(callee.body, ast.Call)
+    )
+
+
+def is_step(call: ast.Call) -> bool:
+    """``loss.backward()`` and ``optimizer.step()``, as far as the name tells."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
+
+
+def callees_of(module: Module, call: ast.Call) -> list[tuple[Module, Function]]:
+    """The program's functions that a call certainly runs one of."""
+    return [] if module.graph is None else module.graph.callees(module, call)
+
+
+def is_without_gradients(module: Module, call: ast.Call) -> bool:
+    """Whether a call stands in ``with torch.no_grad():``."""
+    return any(
+        module.last_name(part.context_expr.func) in ("no_grad", "inference_mode")
+        for up in module.ancestors(call)
+        if isinstance(up, ast.With)
+        for part in up.items
+        if isinstance(part.context_expr, ast.Call)
+    )
 
 
 def is_possible(module: Module, function: Function, node: ast.AST, calls: Calls) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ast
 
-from ...source.module import Module
-from ...source.tree import is_elif, is_inside
+from ...source.module import Module, Resolver
+from ...source.tree import is_elif, is_inside, parameters, within
 
 
 def spelled_name(module: Module, node: ast.expr) -> str:
@@ -98,3 +98,29 @@ def unpacked_result(module: Module, name: ast.Name) -> tuple[ast.expr, int] | No
     if any(isinstance(each, ast.Starred) for each in holder.elts):
         return None
     return stmt.value, holder.elts.index(above[-1])
+
+
+def handed_back(graph: Resolver, module: Module, call: ast.Call) -> set[str]:
+    """The names that a call binds to its own arguments: ``loss, optimizer = train(optimizer)``."""
+    stmt = module.statement(call)
+    target = stmt.targets[0] if isinstance(stmt, ast.Assign) and stmt.value is call else None
+    if not isinstance(target, ast.Tuple):
+        return set()
+    returned = [
+        (where, function, result.value.elts)
+        for where, function in graph.callees(module, call)
+        for result in within(function.body, ast.Return)
+        if isinstance(result.value, ast.Tuple) and len(result.value.elts) == len(target.elts)
+    ]
+    return {
+        name.id
+        for place, name in enumerate(target.elts)
+        if isinstance(name, ast.Name)
+        and returned
+        and all(
+            isinstance(part := parts[place], ast.Name)
+            and part.id in parameters(function)
+            and (function, part.id) not in where.stores
+            for where, function, parts in returned
+        )
+    }

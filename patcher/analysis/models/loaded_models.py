@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, argument, names_within, parameters, precedes
+from ...source.tree import Function, argument, names_within, parameters, precedes, within
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
 
@@ -35,19 +35,32 @@ def holds_used_model(program: Program, module: Module, load: ast.Call) -> bool:
     or among others. What goes to ``load_state_dict`` of torch is copied to the model's card, and is
     none. ``torch.mm(features, centres.T)`` wants the centres where the features are.
     """
-    seen: set[ast.expr] = {load}
-    places: list[tuple[Module, ast.expr]] = [(module, load)]
+    return any(
+        is_run(where, node) or is_operand(where, node) or is_put_in_place(where, node)
+        for where, node in places_of(program, module, load)
+    )
+
+
+def holds_whole_model(program: Program, module: Module, load: ast.Call) -> bool:
+    """Whether what a call loads, or an item of it, is run as a model: not its weights."""
+    return any(is_run(where, node) for where, node in places_of(program, module, load))
+
+
+def places_of(
+    program: Program, module: Module, value: ast.expr
+) -> Iterator[tuple[Module, ast.expr]]:
+    """The expressions that have a value next, such as what a call loads, or an item of it."""
+    seen: set[ast.expr] = {value}
+    places: list[tuple[Module, ast.expr]] = [(module, value)]
     for _ in range(MAX_STEPS + 1):
+        yield from places
         following: list[tuple[Module, ast.expr]] = []
         for where, node in places:
-            if is_run(where, node) or is_operand(where, node) or is_put_in_place(where, node):
-                return True
             for place in next_places(program, where, node):
                 if place[1] not in seen:  # many ways lead to one read
                     seen.add(place[1])
                     following.append(place)
         places = following
-    return False
 
 
 def is_run(module: Module, node: ast.expr) -> bool:
@@ -115,7 +128,9 @@ def next_places(
                 yield module, call
         case ast.Assign(targets=targets):
             for each in targets:
-                yield from reads(module, each)
+                parts = each.elts if isinstance(each, ast.Tuple | ast.List) else [each]
+                for part in parts:  # model, optimizer = torch.load(path)
+                    yield from reads(module, part)
         case ast.AnnAssign(target=annotated):
             yield from reads(module, annotated)
         case ast.Call():
@@ -126,6 +141,10 @@ def next_places(
                 yield from passed_on(program, module, call, node)
         case ast.Return():
             yield from results(program, module, node)
+        case ast.Tuple() if isinstance(stmt := module.parents[user], ast.Assign):
+            for each in stmt.targets:  # self.net, self.loss = net, loss
+                if isinstance(each, ast.Tuple) and len(each.elts) == len(user.elts):
+                    yield from reads(module, each.elts[user.elts.index(node)])
         case ast.Tuple() if isinstance(module.parents[user], ast.Return):
             yield from results(program, module, node, user.elts.index(node))
 
@@ -139,11 +158,16 @@ def reads(module: Module, target: ast.expr) -> Iterator[tuple[Module, ast.expr]]
     if not isinstance(target, ast.Name):
         return
     function = module.function(target)
+    is_global = isinstance(function, Function) and any(
+        target.id in each.names for each in within(function.body, ast.Global)
+    )
     for name in module.occurrences(target.id):
         if not isinstance(name, ast.Name) or not isinstance(name.ctx, ast.Load):
             continue
         owner = module.function(name)
-        if owner is function:
+        if is_global:
+            is_same = owner in (None, function) or (owner, name.id) not in module.stores
+        elif owner is function:
             is_same = precedes(target, name) and not rebound(module, target, name)
         else:
             is_same = function is None and (owner, name.id) not in module.stores  # a global

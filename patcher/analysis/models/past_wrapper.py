@@ -26,6 +26,7 @@ from ..training.evaluations import is_eval_mode
 from ..training.evaluations import is_gradless as is_gradless_function
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
+from .loaded_models import places_of
 from .saved_wrappers import MOVES
 from .trained_models import bodies_of_steps, last_part, names_given, trained_models
 from .wrapped_parts import has_parameters, is_model
@@ -220,6 +221,30 @@ def holds_weights(program: Program, owner: ClassOf, name: str) -> bool:
         for module, value in attribute_values(program, owner, name)
         for call in everywhere(value, ast.Call)
     )
+
+
+def part_called_elsewhere(
+    program: Program, models: set[str]
+) -> tuple[Module, ast.Attribute] | None:
+    """A part of a model that goes to other code of the program, which calls it by itself.
+
+    ``Loss(model.generator, criterion)``: of what a wrapper's forward pass does, that is no part.
+    """
+    for module in program.modules:
+        for owner in module.occurrences(*models):
+            part = module.parents[owner]
+            up = module.parents.get(part)
+            call = module.parents[up] if isinstance(up, ast.keyword) else up
+            if not isinstance(part, ast.Attribute) or not isinstance(call, ast.Call):
+                continue
+            if part is call.func or not program.callees(module, call):
+                continue
+            if program.is_live(module, part) and any(
+                isinstance(user := where.parents[node], ast.Call) and user.func is node
+                for where, node in places_of(program, module, part)
+            ):
+                return module, part
+    return None
 
 
 def returned_weight(program: Program) -> tuple[Module, ast.Return] | None:

@@ -25,12 +25,20 @@ def what_hangs_on_it(program: Program, evaluation: Evaluation) -> str:
         same = module.function(loop.steps) is module.function(evaluation.loop)
         if same and loop.epochs in module.ancestors(evaluation.loop) and conditional_exits(loop):
             return f"line {conditional_exits(loop)[0].lineno} may leave the training by its score"
-    for where, entry in program.entries(evaluation):
-        for loop in program.train_loops[:1] if isinstance(entry, ast.Call) else ():
-            assert isinstance(entry, ast.Call)
-            for each in decisions_by(program, where, loop, entry):
-                if isinstance(each, ast.Call) or is_in_loop(where, each):
-                    return f"line {each.lineno} decides by its score"
+    decided = (
+        what_is_decided_by(program, where, entry)
+        for where, entry in program.entries(evaluation)
+        if isinstance(entry, ast.Call)
+    )
+    return next(filter(None, decided), "")
+
+
+def what_is_decided_by(program: Program, module: Module, entry: ast.Call) -> str:
+    """What the function that calls an evaluation decides by its score; "" where nothing."""
+    for loop in program.train_loops[:1]:
+        for each in decisions_by(program, module, loop, entry):
+            if isinstance(each, ast.Call) or is_in_loop(module, each):
+                return f"line {each.lineno} decides by its score"
     return ""
 
 

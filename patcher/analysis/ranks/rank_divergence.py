@@ -16,6 +16,7 @@ from ...source.tree import (
     within,
 )
 from ..language.passed_arguments import argument_for_parameter
+from ..language.results import handed_back
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, is_optimizer_step
 from .divergence_walk import (
@@ -192,32 +193,6 @@ def decisions_by(
     walk.block(module.scope_statements(call), made, None)
     changes = [stmt for stmt in walk.gates if changes_training(module, stmt)]
     return [*walk.steps, *walk.exits, *changes]
-
-
-def handed_back(program: Program, module: Module, call: ast.Call) -> set[str]:
-    """The names that a call binds to its own arguments: ``loss, optimizer = train(optimizer)``."""
-    stmt = module.statement(call)
-    target = stmt.targets[0] if isinstance(stmt, ast.Assign) and stmt.value is call else None
-    if not isinstance(target, ast.Tuple):
-        return set()
-    returned = [
-        (where, function, result.value.elts)
-        for where, function in program.callees(module, call)
-        for result in within(function.body, ast.Return)
-        if isinstance(result.value, ast.Tuple) and len(result.value.elts) == len(target.elts)
-    ]
-    return {
-        name.id
-        for place, name in enumerate(target.elts)
-        if isinstance(name, ast.Name)
-        and returned
-        and all(
-            isinstance(part := parts[place], ast.Name)
-            and part.id in parameters(function)
-            and (function, part.id) not in where.stores
-            for where, function, parts in returned
-        )
-    }
 
 
 def walk_of(

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...source.module import Module, cached_per_module
-from ...source.tree import argument, everywhere
+from ...source.tree import argument, below, everywhere
 from ..training.frameworks import MAIN_PROCESS_NAMES
 from .other_ranks import is_other_rank
 from .role_bindings import attribute_by_class, callee, name_values, returned_values
@@ -210,13 +210,30 @@ def _name(module: Module, node: ast.Name, depth: int) -> Values:
     known = _unpacked_variable(module, node) or name_values(_evaluator(depth), module, node)
     if any(type(item) is list for item in known) and not _is_only_compared(module, node):
         return ALL_UNKNOWN
-    if node.id == "n_gpu":
+    if node.id == "n_gpu" and not n_gpu_counts_ranks(module):
         return known[0], 1, 1  # one GPU per process of a group
-    if node.id == "world_size":
+    if node.id in ("n_gpu", "world_size"):
         return _with_defaults(known, WORLD_OF_EACH)
     if known is ALL_UNKNOWN and node.id in MAIN_PROCESS_NAMES and not _is_bound(module, node):
         return IS_MAIN
     return known
+
+
+@cached_per_module
+def n_gpu_counts_ranks(module: Module) -> bool:
+    """Whether n_gpu is the number of processes: ``n_gpu = int(os.environ["WORLD_SIZE"])``."""
+    stores: list[ast.Name | ast.Attribute] = [*module.occurrences("n_gpu")]
+    return any(
+        isinstance(stmt := module.statement(store), ast.Assign)
+        and store in stmt.targets
+        and any(
+            (isinstance(part, ast.Constant) and part.value == "WORLD_SIZE")
+            or (isinstance(part, ast.Call) and module.last_name(part.func) == "get_world_size")
+            for part in below(stmt.value)
+        )
+        for store in stores
+        if isinstance(store.ctx, ast.Store)
+    )
 
 
 def _unpacked_variable(module: Module, node: ast.Name) -> Values | None:
@@ -278,7 +295,7 @@ def _attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
         return _rank_attribute(module, node, depth)
     if node.attr in RANK_NAMES:
         return RANK_OF_EACH
-    if node.attr == "world_size":
+    if node.attr == "world_size" or (node.attr == "n_gpu" and n_gpu_counts_ranks(module)):
         return WORLD_OF_EACH
     if node.attr in PROCESS_NUMBERS:
         return QUERIES["get_rank"]

@@ -24,7 +24,7 @@ from ...source.tree import (
     within,
 )
 from ..language.binding_tests import reaching
-from ..language.call_graph import CallGraph
+from ..language.call_graph import CallGraph, is_left_to_subclasses
 from ..language.call_options import values_in_options
 from ..language.dictionaries import is_of_other_phase, item_of, key_that_trains, values_of
 from ..language.iterated_attributes import iterated_attributes
@@ -365,7 +365,9 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
         return loader and replace(loader, cycle=call)
     source = argument(call, 0, *SOURCE_NAMES)
     if name in PASSED_THROUGH and source is not None:
-        return trace_loader(graph, module, source, depth + 1)
+        results = _possible_results(graph, module, call)  # of the program's own prepare()
+        found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
+        return found or trace_loader(graph, module, source, depth + 1)
     if name in ELEMENT_CALLS and source is not None:
         return _trace_element(graph, module, source, None, depth + 1)
     if endless_batches(graph, module, call) is not None:
@@ -514,20 +516,42 @@ def _trace_attribute(
         found = class_of(graph, module, node.value)
     if found is None:
         return None
-    where, owner = found
-    places = [
-        (target, stmt.value, index)
-        for stmt in everywhere(owner, ast.Assign)
-        for target, index in _targets(stmt)
-        if isinstance(target, ast.Attribute) and where.text(target) == f"self.{node.attr}"
-    ]
     return of_any_branch(
         trace_loader(graph, where, value, depth + 1)
         if index is None
         else _trace_unpacked(graph, where, value, index, depth + 1)
-        for target, value, index in places
-        if target is places[0][0] or exclusive(target, places[0][0])
+        for owner in (found, *_classes_with(graph, found[1], node.attr))
+        for where, value, index in _values_of(owner, node.attr)
     )
+
+
+def _values_of(
+    owner: tuple[Module, ast.ClassDef], name: str
+) -> Iterator[tuple[Module, ast.expr, int | None]]:
+    """What a class assigns to ``self.name``, in one branch or another.
+
+    Not in a method that is there to be overridden.
+    """
+    module, definition = owner
+    places = [
+        (target, stmt.value, index)
+        for stmt in everywhere(definition, ast.Assign)
+        for target, index in _targets(stmt)
+        if isinstance(target, ast.Attribute) and module.text(target) == f"self.{name}"
+        if (method := module.function(stmt)) is None or not is_left_to_subclasses(module, method)
+    ]
+    for target, value, index in places:
+        if target is places[0][0] or exclusive(target, places[0][0]):
+            yield module, value, index
+
+
+def _classes_with(
+    graph: CallGraph, owner: ast.ClassDef, name: str
+) -> list[tuple[Module, ast.ClassDef]]:
+    """The classes below one that may assign to ``self.name`` in its place."""
+    if not any(name in module.attribute_values for module in graph.modules):
+        return []
+    return [below for below in graph.classes_below.get(owner, ()) if below[1] is not owner]
 
 
 def _targets(stmt: ast.Assign) -> Iterator[tuple[ast.expr, int | None]]:
