@@ -98,6 +98,16 @@ def test_a_batch_that_is_taken_behind_the_losses_trains_if_the_next_step_keeps_i
     assert fixed("DF401", text).count("else DistributedSampler(") == dealt
 
 
+PEEK = """if i % 5 == 0:
+            j, x = next(enumerate(second))
+            show(model.eval()(x))"""
+
+
+def test_a_batch_that_is_looked_at_behind_the_losses_may_have_a_number_of_its_own() -> None:
+    text = script("i, x", "enumerate(first)", "pass") + f"        {PEEK}\n"
+    assert fixed("DF401", text).count("else DistributedSampler(") == 1
+
+
 def test_steps_that_begin_their_loader_get_another_batch_each_time() -> None:
     text = script("i", "range(9)", "x = next(iter(first))")
     after = fixed("DF402", fixed("DF401", text))

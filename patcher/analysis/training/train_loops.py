@@ -398,9 +398,8 @@ def drawn_beside(
             continue
         if any(isinstance(up, ast.If | ast.With) for up in inside):
             batch = bound_names(module.statement(call))
-            if not spread(loop.body, batch).names & losses:
-                continue
-            if all(is_taken_behind(module, loop, inside[-1], name, backwards) for name in batch):
+            trained = [name for name in batch if spread(loop.body, [name]).names & losses]
+            if all(is_taken_behind(module, loop, inside[-1], name, backwards) for name in trained):
                 continue
         seen.add(other.call)
         yield other
