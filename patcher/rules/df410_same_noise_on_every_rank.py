@@ -112,7 +112,8 @@ def is_for_all(module: Module, call: ast.Call) -> bool:
     """Whether a draw is not of the batch's size: ``torch.rand(1)``, or it decides something."""
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in IN_PLACE
     is_like = module.last_name(call.func).endswith("_like")
-    sized = is_method or is_like or any(not isinstance(each, ast.Constant) for each in call.args)
+    sizes = [*call.args, *(word.value for word in call.keywords if word.arg == "size")]
+    sized = is_method or is_like or any(not isinstance(each, ast.Constant) for each in sizes)
     return (
         not sized
         or is_of_weights(module, call)
