@@ -207,7 +207,7 @@ def test_a_mean_over_rows_of_which_each_example_has_its_own_number_is_noted(
     ]
 
 
-SELECTED = """\
+OF_A_NAME = """\
 import torch
 class MaskedLoss(torch.nn.Module):
     def forward(self, made, wanted):
@@ -235,8 +235,10 @@ SELECTIONS = [
 
 @pytest.mark.parametrize("mask", ["(wanted > 0).detach()", "wanted > 0"])
 @pytest.mark.parametrize(("lines", "told"), SELECTIONS)
-def test_a_mean_over_what_a_mask_selects_under_a_name_is_noted(mask: str, lines: str, told: int) -> None:
-    notes = found("DF310", SELECTED.format(mask=mask, lines=lines))
+def test_a_mean_over_what_is_selected_under_a_name_is_noted(
+    mask: str, lines: str, told: int
+) -> None:
+    notes = found("DF310", OF_A_NAME.format(mask=mask, lines=lines))
     assert [each.because.split(":")[0] for each in notes] == [
         "the mean is over what valid leaves in"
     ] * told
