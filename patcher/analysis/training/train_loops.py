@@ -397,7 +397,7 @@ def drawn_beside(
     losses = set().union(*map(names_in, backwards))
     for call, other in drawn:
         around = module.ancestors(call)
-        inside = around[: around.index(loop)] if loop in around else ()  # above: zipped by a name
+        inside = around[: around.index(loop)] if loop in around else []  # above: zipped by a name
         if other.call in seen:
             continue
         if any(isinstance(up, ast.If | ast.With) for up in inside):
