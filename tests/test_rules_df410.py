@@ -76,6 +76,8 @@ start(1 + torch.distributed.get_rank())""")),
         "        with torch.no_grad():\n            show(torch.randn(len(data), 2))\n"
         "        optimizer.zero_grad()\n")),
     ("for the weights", script(draw="torch.randn(self.layer.weight.shape)[0]")),
+    ("for weights of a model that a step makes",
+        script(draw="Variable(torch.randn(len(x), 2), requires_grad=True) * 0")),
     ("for the gradients alone", script(draw="x * 0").replace("        optimizer.step()\n",
         "        for p in model.parameters():\n            p.grad += torch.randn_like(p)\n"
         "        optimizer.step()\n")),

@@ -37,7 +37,7 @@ from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_apart import knew_no_ranks
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside
+from ..source.tree import everywhere, is_inside, keyword
 
 CODE, SEVERITY, SAFETY = "DF410", Severity.NOTE, Safety.SAFE
 
@@ -128,7 +128,15 @@ def is_of_weights(module: Module, call: ast.Call) -> bool:
     Ranks that draw such noise alike do as one process does.
     """
     names = {name.id for name in everywhere(call, ast.Name)} - {"torch"}
-    return names == {"self"} and is_of_network(module, call)
+    if names == {"self"} and is_of_network(module, call):
+        return True
+    stmt = module.statement(call)
+    return any(  # Variable(torch.randn(k), requires_grad=True), of a model that a step makes
+        isinstance(up, ast.Call)
+        and is_inside(up, stmt)
+        and (module.last_name(up.func) == "Parameter" or keyword(up, "requires_grad") is not None)
+        for up in module.ancestors(call)
+    )
 
 
 def decides(module: Module, call: ast.Call) -> bool:
