@@ -215,3 +215,30 @@ def test_a_step_that_is_told_not_to_train_trains_nothing(training: str, trained:
     text = TOLD_TO_TRAIN.format(training=training)
     assert len(Program(module(text)).train_loops) == trained
     assert len(found("DF401", text)) == trained - 1
+
+
+INSIDE = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("gloo")
+loader = DataLoader(data, sampler=DistributedSampler(data))
+for epoch in range(3):
+    loader.sampler.set_epoch(epoch)
+    for x, y in loader:
+        model = model.train()
+        loss(model(x), y).backward()
+        optimizer.step()
+hits = 0
+for x, y in {loader}:
+    model = model.eval()
+    hits += (model(x).argmax(1) == y).sum().item()
+print(hits)
+"""
+
+
+@pytest.mark.parametrize(("loader", "code"), [("loader", "DF512"), ("DataLoader(other)", "DF505")])
+def test_an_evaluation_whose_batches_set_the_mode_is_one(loader: str, code: str) -> None:
+    text = INSIDE.format(loader=loader)
+    (evaluation,) = Program(module(text)).evaluations
+    assert evaluation.model == "model"
+    assert len(found(code, text)) == 1

@@ -98,6 +98,47 @@ def test_a_batch_that_is_taken_behind_the_losses_trains_if_the_next_step_keeps_i
     assert fixed("DF401", text).count("else DistributedSampler(") == dealt
 
 
+FOREVER = """
+def forever(loader):
+    while True:
+        yield from loader
+torch.distributed"""
+
+
+@pytest.mark.parametrize(
+    ("made", "source", "other"),
+    [
+        ("pairs = zip(first, second)", "pairs", "y = 0"),
+        ("pairs = zip(first, second)", "tqdm(pairs, total=9)", "y = 0"),
+        ("pairs = zip(forever(first), forever(second))", "range(9)", "x, y = next(pairs)"),
+    ],
+)
+def test_loaders_that_are_zipped_by_a_name_are_dealt(made: str, source: str, other: str) -> None:
+    text = script("x", source, other).replace("    for x in", f"    {made}\n    for x in", 1)
+    text = text.replace("\ntorch.distributed", FOREVER, 1)
+    after = fixed("DF402", fixed("DF401", text))
+    assert after.count("else DistributedSampler(") == 2
+    told = after.count(".sampler.set_epoch(epoch)")
+    assert told == 2 or "loader.sampler.set_epoch(loader.sampler.epoch + 1)" in after
+    assert found("DF402", after) == []
+
+
+def test_a_generator_that_begins_its_loader_anew_is_no_cycle() -> None:
+    text = script(other="y = next(forever(first))").replace("in first", "in range(9)")
+    text = text.replace("model(x)", "model(y)").replace("\ntorch.distributed", FOREVER, 1)
+    assert not any("alone too" in each.because for each in found("DF402", text))
+
+
+PEEK = """if i % 5 == 0:
+            j, x = next(enumerate(second))
+            show(model.eval()(x))"""
+
+
+def test_a_batch_that_is_looked_at_behind_the_losses_may_have_a_number_of_its_own() -> None:
+    text = script("i, x", "enumerate(first)", "pass") + f"        {PEEK}\n"
+    assert fixed("DF401", text).count("else DistributedSampler(") == 1
+
+
 def test_steps_that_begin_their_loader_get_another_batch_each_time() -> None:
     text = script("i", "range(9)", "x = next(iter(first))")
     after = fixed("DF402", fixed("DF401", text))

@@ -240,3 +240,40 @@ CALL = "pack_padded_sequence(captions, lengths, batch_first=True)"
 def test_a_mean_over_packed_steps_is_noted(pack: str, options: str, is_told: bool) -> None:
     told = found("DF310", PACKED.format(pack=pack, options=options, scores="scores"))
     assert ["all steps that line 8 packs" in each.because for each in told] == [True] * is_told
+
+
+OF_A_NAME = """\
+import torch
+class MaskedLoss(torch.nn.Module):
+    def forward(self, made, wanted):
+        valid = {mask}
+        rest = made - wanted
+        {lines}
+        return self.loss
+model = torch.nn.parallel.DistributedDataParallel(net)
+criterion = MaskedLoss()
+for batch, wanted in loader:
+    criterion(model(batch), wanted).backward()
+"""
+SELECTIONS = [
+    ("self.loss = rest[valid].abs().mean()", 1),
+    ("rest = rest[valid]\n        self.loss = (rest ** 2).mean()", 1),
+    ("rest = rest[valid].abs()\n        self.loss = torch.mean(rest)", 1),
+    ("made = made[valid]\n        wanted = wanted[valid]\n"
+     "        self.loss = torch.nn.functional.l1_loss(made, wanted)", 1),
+    ("rest = rest[valid]\n        self.loss = (rest ** 2).sum()", 0),
+    ("rest[valid] = 0\n        self.loss = rest.mean()", 0),
+    ("part = rest[valid].sum()\n        self.loss = (rest + part).mean()", 0),
+    ("part = rest[valid]\n        part = rest\n        self.loss = part.mean()", 0),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", ["(wanted > 0).detach()", "wanted > 0"])
+@pytest.mark.parametrize(("lines", "told"), SELECTIONS)
+def test_a_mean_over_what_is_selected_under_a_name_is_noted(
+    mask: str, lines: str, told: int
+) -> None:
+    notes = found("DF310", OF_A_NAME.format(mask=mask, lines=lines))
+    assert [each.because.split(":")[0] for each in notes] == [
+        "the mean is over what valid leaves in"
+    ] * told

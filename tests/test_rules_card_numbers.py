@@ -76,6 +76,9 @@ def test_the_launchers_card_is_taken_where_there_is_a_launcher(line: str, new: s
         "n = torch.cuda.device_count()\nrest = size % n\nx = x[rest]",
         "n = len(parts)\nplace = i % n\nx.to(place)",
         "n = torch.cuda.device_count()\ncard = rank % n\nx.to(card)",
+        "gpu = torch.device('cuda' if torch.cuda.is_available() else 'cpu')\nx = x.to(gpu)",
+        "gpu = torch.device('cuda') if args.cuda else 'cpu'\nx = x.to(gpu)",
+        "def put(x, gpu_id=device): return x.to(gpu_id)\nput(x, gpu_id=torch.device('cpu'))",
     ],
 )
 def test_what_names_no_card_of_one_process_is_left_alone(line: str) -> None:

@@ -6,6 +6,7 @@ import pytest
 from cases import found
 
 SCRIPT = """
+import numpy as np
 import torch
 import torch.nn.functional as F
 from pytorch_metric_learning import losses, miners
@@ -63,6 +64,14 @@ NOOP: list[tuple[str, str]] = [
         "torch.nn.parallel.DistributedDataParallel(Net())", "Net()").replace(
         "torch.distributed.init_process_group", "print")),
     ("what no step calls", script(result="x.mean(0).log().sum()", step="loss = model(x).mean()")),
+    ("the hardest pixels of each example",
+        script(first="losses = crit(x, y).view(len(x), -1)", result="losses.topk(9)[0].mean()")),
+    ("the hardest boxes of each example",
+        script(first="losses = crit(x, y)\n    _, order = losses.sort(1, descending=True)",
+            result="losses[order].mean()")),
+    ("the best classes", script(result="(x.topk(5)[0] - y).mean()")),
+    ("the median loss of no step", script(result="losses.topk(5)[0]",
+        step="loss = model(x).mean()")),
     ("a loss of the library's that looks at one example each",
         script(first="each = losses.ArcFaceLoss(10, 4)", result="each(x, y)")),
 ]  # fmt: skip
@@ -122,6 +131,31 @@ TOLD: list[tuple[str, str, str]] = [
         "a library's loss of pairs",
         script(first="each = losses.TripletMarginLoss(margin=0.1)", result="each(x, y)"),
         "TripletMarginLoss compares",
+    ),
+    (
+        "the hardest examples",
+        script(
+            first="losses = F.cross_entropy(x, y, reduction='none')",
+            result="losses.topk(int(0.7 * len(x)))[0].mean()",
+        ),
+        "topk chooses by their losses",
+    ),
+    (
+        "the easiest examples",
+        script(
+            first="losses = F.cross_entropy(x, y, reduction='none')\n"
+            "    kept = np.argsort(losses.cpu().data)[:9]",
+            result="F.cross_entropy(x[kept], y[kept])",
+        ),
+        "argsort chooses by their losses",
+    ),
+    (
+        "the hardest pixels",
+        script(
+            first="losses = crit(x, y).view(-1)\n    losses, _ = torch.sort(losses, 0, True)",
+            result="losses[:9].mean()",
+        ),
+        "sort chooses by their losses",
     ),
     (
         "a library's choice of pairs",

@@ -80,6 +80,9 @@ NOOP: list[tuple[str, str]] = [
         loss="loss = 0\n        for part in logits.split(4):\n            loss += part.mean()")),
     ("a teacher that follows the model", script(
         loss="loss = F.mse_loss(logits, teacher(x))", after="teacher.update(model)")),
+    ("what computes, and puts nothing anywhere", script(before="critic = Critic()",
+        loss="loss = critic.compute_loss(logits, 1); critic_loss = critic.compute_loss(y, 0)",
+        after="critic_loss.backward()")),
     ("what all ranks have seen", script(before="bank = torch.zeros(9, 4)",
         loss="loss = F.cross_entropy(features @ bank.t(), y)",
         after="bank[y] = all_gathered(features)")),

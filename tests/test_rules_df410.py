@@ -76,6 +76,8 @@ start(1 + torch.distributed.get_rank())""")),
         "        with torch.no_grad():\n            show(torch.randn(len(data), 2))\n"
         "        optimizer.zero_grad()\n")),
     ("for the weights", script(draw="torch.randn(self.layer.weight.shape)[0]")),
+    ("for weights of a model that a step makes",
+        script(draw="Variable(torch.randn(len(x), 2), requires_grad=True) * 0")),
     ("for the gradients alone", script(draw="x * 0").replace("        optimizer.step()\n",
         "        for p in model.parameters():\n            p.grad += torch.randn_like(p)\n"
         "        optimizer.step()\n")),
@@ -95,6 +97,7 @@ def test_left_alone(text: str) -> None:
         "torch.rand(len(x), 2)",
         "x.new_empty(x.shape).normal_()",
         "torch.randint(0, 9, (len(x), 1))",
+        "torch.randn(size=(len(x), 2))",
     ],
 )
 def test_ranks_draw_apart_from_their_first_epoch_on(draw: str, tmp_path: Path) -> None:
@@ -103,6 +106,40 @@ def test_ranks_draw_apart_from_their_first_epoch_on(draw: str, tmp_path: Path) -
     (change,) = patch(path).changes
     assert "\ndraw_apart()\nfor epoch in range(2):\n" in change.text
     assert found("DF410", change.text) == []
+
+
+TRAINER = """\
+import torch
+from torch.utils.data import DataLoader
+
+class Diffusion(torch.nn.Module):
+    def sample(self, size):
+        return torch.randn(size=(size, 2))
+    def loss(self, x):
+        return (self(x) - self.sample(len(x))).pow(2).mean()
+
+class Trainer:
+    def epoch(self, model, optimizer):
+        for x in loader:
+            model.loss(x).backward()
+            optimizer.step()
+    def train(self, model, optimizer):
+        {compiled}
+        for epoch in range(2):
+            self.epoch(model=model, optimizer=optimizer)
+
+torch.manual_seed(1)
+torch.distributed.init_process_group("gloo")
+loader = DataLoader(data, batch_size=2, shuffle=True)
+model = Diffusion()
+Trainer().train(model, torch.optim.SGD(model.parameters(), 0.1))
+"""
+
+
+@pytest.mark.parametrize("compiled", ["pass", "model = torch.compile(model)"])
+def test_a_method_of_the_model_draws_also_where_a_trainer_gets_it(compiled: str) -> None:
+    (finding,) = found("DF410", TRAINER.format(compiled=compiled))
+    assert "torch.randn() draws by a seed" in finding.because
 
 
 @pytest.mark.parametrize(

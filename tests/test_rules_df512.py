@@ -8,6 +8,7 @@ import pytest
 from cases import fixed, found, module
 from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.engine.patch import patch
+from ddpfix.patcher.findings import Severity
 from started_ranks import TORCHRUN, run
 
 SCRIPT = """
@@ -43,6 +44,58 @@ PARTS = {
 
 def script(**parts: str) -> str:
     return SCRIPT.format(**{**PARTS, **parts})
+
+
+REFRESH = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def refresh(batches, net):
+    net.train()
+    for x, y in batches:
+        {runs}
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+average = torch.optim.swa_utils.AveragedModel(net)
+loader = DataLoader(data, batch_size=8, {sampler})
+for epoch in range(3):
+    for x, y in loader:
+        loss(model(x), y).backward()
+        optimizer.step()
+{call}
+"""
+DEALT = "sampler=DistributedSampler(data)"
+AVERAGES = [
+    "torch.optim.swa_utils.update_bn(loader, average)",
+    "refresh(loader, average)",
+    "for x, y in loader:\n    average(x)",
+]
+
+
+@pytest.mark.parametrize("call", AVERAGES)
+@pytest.mark.parametrize("decorator", ["", "@torch.no_grad()\n"])
+def test_averages_of_batch_norm_that_are_made_of_a_part_are_noted(
+    call: str, decorator: str
+) -> None:
+    text = REFRESH.format(call=call, runs="net(x)", sampler=DEALT)
+    (finding,) = found("DF512", text.replace("def refresh", f"{decorator}def refresh"))
+    assert "averages of batch norm" in finding.because
+    assert (finding.edits, finding.severity) == ((), Severity.NOTE)
+
+
+@pytest.mark.parametrize(
+    ("call", "runs", "sampler"),
+    [
+        ("refresh(loader, average)", "net(x)", "shuffle=True"),
+        ("refresh(loader, average)", "print(x)", DEALT),
+        ("refresh(loader, average)", "loss(net(x), y).backward()", DEALT),
+        ("refresh(other, average)", "net(x)", DEALT),
+        ("update_bn(other, average)", "net(x)", DEALT),
+    ],
+)
+def test_what_makes_no_averages_of_a_part_is_left_alone(call: str, runs: str, sampler: str) -> None:
+    assert found("DF512", REFRESH.format(call=call, runs=runs, sampler=sampler)) == []
 
 
 # One function trains and evaluates, by what it is called with.

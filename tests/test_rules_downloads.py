@@ -63,6 +63,8 @@ def test_a_barrier_below_is_for_something_else() -> None:
 
 @pytest.mark.parametrize("name", ["datasets.__dict__[name]", "getattr(datasets, name)"])
 def test_a_data_set_that_is_looked_up_by_name_is_one_too(name: str) -> None:
+    named = GROUP + f"kind = {name}\n" + MADE.replace("datasets.MNIST", "kind")
+    assert "first_on_main(lambda: kind('data', download=True))" in fixed("DF608", named)
     new = fixed("DF608", GROUP + MADE.replace("datasets.MNIST", name))
     assert f"first_on_main(lambda: {name}('data', download=True))" in new
 

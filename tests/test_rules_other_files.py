@@ -63,6 +63,7 @@ def script(line: str, then: str = "pass") -> str:
         'cv2.imwrite("worst.png", frame)',
         'imageio.imsave("worst.png", frame)',
         'Image.fromarray(frame).convert("L").save("worst.png")',
+        "frame.save(name, quality=90)",
         'soundfile.write("sample.wav", frame, 22050)',
         'save_image(tensor=frame, filename="worst.png", pad_value=1)',
         'nib.save(frame, "mask.nii.gz")',
@@ -524,7 +525,7 @@ def test_the_number_of_a_batch_is_no_example_of_it(step: str, mended: bool) -> N
 @pytest.mark.parametrize(("added", "told"), [("Image.fromarray(frame)", 1), ("Row(frame)", 0)])
 def test_a_picture_of_a_list_is_one(added: str, told: int) -> None:
     line = f"frames = []\n        frames.append({added})\n        "
-    line += "frames[0].save('all', save_all=True, append_images=frames[1:])"
+    line += "frames[0].save('all', 'GIF')"
     assert len(found("DF607", script(line))) == told
 
 

@@ -38,6 +38,8 @@ def script(draw: str = "random.shuffle(lines)", seed: str = "pass") -> str:
         script("lines = np.random.permutation(lines)", "random.seed(1)"),
         script("lines = torch.randperm(len(lines))", "np.random.seed(1)"),
         script(seed="number = np.random.randint(9999)\n    random.seed(number)"),
+        script(seed="if args.seed is not None: random.seed(args.seed)"),
+        script(seed="if args.seed: random.seed(args.seed + 1)"),
     ],
 )
 def test_ranks_take_the_numbers_of_rank_0(text: str) -> None:
@@ -76,6 +78,14 @@ class Crop:
     "text",
     [
         pytest.param(script(seed="random.seed(1)"), id="it is seeded"),
+        pytest.param(
+            script(seed="if args.cuda: random.seed(args.seed)"), id="by a test of something else"
+        ),
+        pytest.param(
+            'parser.add_argument("--seed", type=int, default=3)'
+            + script(seed="if args.seed is not None: random.seed(args.seed)"),
+            id="the option has a default",
+        ),
         pytest.param(script("pass") + MIXED, id="for one batch"),
         pytest.param(script("pass") + CROP, id="for one example"),
         pytest.param(script() + STEPS, id="ranks draw batches of their own"),

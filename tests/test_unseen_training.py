@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from cases import found, module
+from cases import fixed, found, module
 from ddpfix.patcher.analysis.training.load import read_program
 from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.audit import audit
@@ -292,6 +292,29 @@ def test_what_insists_on_dataparallel_is_told_and_not_widened() -> None:
     )
     assert finding.edits == ()
     assert "fails on ranks" in finding.because
+
+
+INSISTS = """
+def prepared(model):
+    assert isinstance(model, DataParallel)
+    model.replicate = model.replicate
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "edited"), [("prepared(model)", True), ("done = prepared(model)", False)]
+)
+def test_a_function_that_insists_on_dataparallel_is_called_without_ranks(
+    call: str, edited: bool
+) -> None:
+    made = f"{INSISTS}model = DataParallel(torch.nn.Linear(2, 2))\n{call}"
+    text = COPYING.replace("model = torch.nn.Linear(2, 2)", made)
+    (finding,) = found("DF305", text)
+    assert bool(finding.edits) is edited
+    if edited:
+        after = fixed("DF305", text)
+        assert f"if not torch.distributed.is_initialized():\n    {call}\n" in after
+        assert found("DF305", after) == []
 
 
 ITERATED = (

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from audited import audited
+from audited import audited, program_of
 from cases import found
+from ddpfix.patcher.audit import audit
 
 SCRIPT = """
 import torch
@@ -60,3 +61,30 @@ def test_a_class_with_a_bare_model_of_its_own_trains_alone() -> None:
 )
 def test_a_class_that_may_have_the_wrapped_model_is_left(text: str) -> None:
     assert found("DF301", text) == []
+
+
+SWITCH = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def main(model, data, optimizer):
+    distributed = {value}
+    sampler = None
+    if distributed:
+        torch.distributed.init_process_group("gloo")
+        model = torch.nn.parallel.DistributedDataParallel(model)
+        sampler = DistributedSampler(data)
+    for epoch in range(3):
+        for batch in DataLoader(data, sampler=sampler):
+            model(batch).backward()
+            optimizer.step()
+
+main(*things())
+"""
+
+
+def test_a_switch_that_is_off_is_named() -> None:
+    said = [each for each in audit(program_of(SWITCH.format(value="False"))) if each.code == "O2"]
+    assert [each.line for each in said] == [5]
+    assert "with `distributed = False` no rank wraps the model" in said[0].because
+    assert not [e for e in audit(program_of(SWITCH.format(value="True"))) if e.code == "O2"]

@@ -18,6 +18,7 @@ Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.f
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.conditions import tests_that_hold
 from ..analysis.models.held_models import models_held_bare
 from ..analysis.models.trained_models import left_bare, lone_tensors
 from ..analysis.models.wrapped_elsewhere import stays_in_another_class
@@ -33,6 +34,7 @@ from ..source.module import Module
 from ..source.tree import (
     argument,
     everywhere,
+    is_false,
     is_inside,
     mentions,
     names_within,
@@ -95,6 +97,13 @@ def judge(program: Program, loop: TrainLoop, wraps: list[Wrap]) -> Iterator[Audi
                 steps,
                 "a wrapper is passed on as a value; whether this loop gets it could not be told",
             )
+        elif near and (switch := switched_off(*near[0])) is not None:
+            text = " ".join(near[0][0].text(switch).split())
+            yield violated(
+                near[0][0],
+                switch,
+                f"with `{text}` no rank wraps the model that it trains: make that True",
+            )
         elif near:
             roles = ranks_at(program, *near[0])
             who = next(iter(roles)).value if roles else "a lone process"
@@ -133,6 +142,18 @@ def judge(program: Program, loop: TrainLoop, wraps: list[Wrap]) -> Iterator[Audi
             loop.backwards[0],
             "each backward stands under no_sync(): gradients are never averaged",
         )
+
+
+def switched_off(module: Module, node: ast.AST) -> ast.Assign | None:
+    """``distributed = False``, of the test around a place, by which no process comes to it."""
+    for test in tests_that_hold(module, node):
+        parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else []
+        for name in (test, *parts):
+            values = module.alternatives(name, name) if isinstance(name, ast.Name) else []
+            stmt = module.parents[values[0]] if len(values) == 1 else None
+            if isinstance(stmt, ast.Assign) and is_false(stmt.value):
+                return stmt
+    return None
 
 
 def behind_an_option(

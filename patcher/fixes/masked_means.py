@@ -16,7 +16,11 @@ from ..source.tree import Function, argument, bound_names, mentions, within
 UNSURE = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.FunctionDef, ast.Lambda)
 GUARDS = ("max", "clamp", "clamp_min", "clamp_", "maximum")  # against a number of none
 SCORE = re.compile("acc|prec|recall|iou|metric|ratio", re.IGNORECASE)
-CASTS = ("float", "item", "to", "type_as", "long", "bool", "int", "type", "view", "unsqueeze")
+CASTS = (
+    *("float", "item", "to", "type_as", "long", "bool", "int", "type", "view", "unsqueeze"),
+    *("detach", "squeeze"),
+)
+ELEMENTWISE = ("abs", "pow", "square", "sqrt", "log", "exp", "clamp", *CASTS)
 
 
 def masked_count(module: Module, stmt: ast.Assign) -> ast.expr | None:
@@ -96,7 +100,7 @@ def is_score(module: Module, node: ast.expr) -> bool:
 def means_over_selections(program: Program, module: Module) -> Iterator[tuple[ast.Call, ast.expr]]:
     """``l1_loss(made[mask], wanted[mask])``, and such a loss by ``.mean()``, each with the mask.
 
-    Also by ``losses.masked_select(mask)``.
+    Also of a name, ``rest = (made - wanted)[mask]``, and by ``losses.masked_select(mask)``.
     """
     found: dict[ast.Call, ast.expr] = {}
     parts: list[tuple[ast.expr, ast.expr]] = [
@@ -109,14 +113,41 @@ def means_over_selections(program: Program, module: Module) -> Iterator[tuple[as
         mask = argument(selected, place, "mask")
         parts += [] if mask is None else [(selected, mask)]
     for part, mask in parts:
-        call = next((up for up in module.ancestors(part) if isinstance(up, ast.Call)), None)
-        if (
-            call is not None
-            and is_of_loss(module, call)
-            and reduction_of(program, module, call) is Reduction.MEAN
-        ):
-            found.setdefault(call, mask)
+        for use in (part, *names_of(module, part)):
+            call = taken_by(module, use)
+            if (
+                call is not None
+                and is_of_loss(module, call)
+                and reduction_of(program, module, call) is Reduction.MEAN
+            ):
+                found.setdefault(call, mask)
     yield from found.items()
+
+
+def taken_by(module: Module, part: ast.expr) -> ast.Call | None:
+    """The call that gets a part of a tensor, or what is made of each of its elements."""
+    for up in module.ancestors(part):
+        if isinstance(up, ast.stmt):
+            return None
+        if isinstance(up, ast.Call) and module.last_name(up.func) not in ELEMENTWISE:
+            return up
+    return None
+
+
+def names_of(module: Module, part: ast.expr) -> Iterator[ast.Name]:
+    """The places that read the name which a statement gives to a part of a tensor."""
+    stmt = module.statement(part)
+    if not isinstance(stmt, ast.Assign) or taken_by(module, part) is not None:
+        return
+    targets = [each.id for each in stmt.targets if isinstance(each, ast.Name)]
+    for name in module.occurrences(*targets) if targets else ():
+        if (
+            isinstance(name, ast.Name)
+            and isinstance(name.ctx, ast.Load)
+            and module.function(name) is module.function(stmt)
+            and module.definition(name, name) is stmt.value
+        ):
+            yield name
 
 
 def ratios_of_sums(module: Module) -> Iterator[tuple[ast.BinOp, ast.expr]]:

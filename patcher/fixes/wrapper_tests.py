@@ -7,9 +7,9 @@ from collections.abc import Iterator
 
 from ..analysis.models.wrapper_attributes import WRAPPERS
 from ..analysis.ranks.certain_reach import is_negated
-from ..analysis.ranks.rank_reach import RANKS, is_doubtful, value_for_role
+from ..analysis.ranks.rank_reach import RANKS, is_doubtful, roles_reaching, value_for_role
 from ..analysis.training.program import Program
-from ..editing.edits import Import, Rewrite
+from ..editing.edits import Guard, Import, Rewrite
 from ..findings import Finding, Severity
 from ..source.branches import is_in
 from ..source.module import Module
@@ -46,8 +46,7 @@ def isinstance_tests(program: Program, module: Module) -> Iterator[Finding]:
         if asserted is not None:
             if is_negated(module, call, asserted.test):
                 continue  # it refuses DataParallel
-            because = f"{module.text(call)} fails on ranks: call this where there is no group only"
-            yield Finding(module, call, because)
+            yield from asserted_kinds(program, module, call)
         else:
             if isinstance(call.args[1], ast.Tuple):
                 edit = Rewrite(kinds[-1], f", {TORCH_DDP}", after=True)
@@ -56,6 +55,26 @@ def isinstance_tests(program: Program, module: Module) -> Iterator[Finding]:
             because = f"{module.text(call)} is False for DistributedDataParallel"
             severity = Severity.DEGRADED if is_doubtful(program, module, call) else None
             yield Finding(module, call, because, (edit, Import("torch")), severity=severity)
+
+
+def asserted_kinds(program: Program, module: Module, call: ast.Call) -> Iterator[Finding]:
+    """``assert isinstance(model, DataParallel)``, in a function that ranks are not to call.
+
+    As of a vendored batch norm, which is synchronised over the cards of one process.
+    """
+    if not roles_reaching(program, module, call) & RANKS:
+        return
+    because = f"{module.text(call)} fails on ranks"
+    function = module.function(call)
+    callers = [] if function is None else program.callers(function)
+    is_alone = function is not None and not program.possible_callers(function)
+    stands_alone = all(isinstance(where.parents[each], ast.Expr) for where, each in callers)
+    if callers and is_alone and stands_alone:
+        for where, each in callers:
+            edits = (Guard(where.statement(each), NO_GROUP), Import("torch"))
+            yield Finding(where, each, f"{because}, line {call.lineno}", edits)
+    else:
+        yield Finding(module, call, f"{because}: call this where there is no group only")
 
 
 def asks_for_ddp_too(module: Module, call: ast.Call) -> bool:

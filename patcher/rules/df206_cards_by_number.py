@@ -17,6 +17,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.settings.flag_roles import sources_of
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -41,6 +42,7 @@ BINDS_CLOSER = (  # to its operands than "if … else" to its own
     *(ast.IfExp, ast.BinOp, ast.BoolOp, ast.UnaryOp, ast.Compare, ast.Attribute, ast.Subscript),
     *(ast.Starred, ast.comprehension),
 )
+DEEPEST = 6  # functions and names between a device and where it is used
 TOLD = ("print", "info", "debug", "warning", "log", "write")
 
 
@@ -57,7 +59,7 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from reads_of_visible_cards(program, module)
         seen: set[ast.expr] = set()
         for value, code in [*moves(module), *device_texts(module), *turns(program, module)]:
-            if is_of_card_option(program, module, value):
+            if is_of_card_option(program, module, value) or is_device(program, module, value):
                 continue
             if gets_card_below(module, module.statement(value)):
                 continue
@@ -223,6 +225,24 @@ def moves(module: Module) -> Iterator[tuple[ast.expr, str]]:
                     yield part, enclosed(module, part, "int(os.environ['LOCAL_RANK'])")
                 elif (made := card_named_otherwise(module, part)) is not None:
                     yield made, enclosed(module, made, "int(os.environ['LOCAL_RANK'])")
+
+
+def is_device(program: Program, module: Module, node: ast.expr, depth: int = 0) -> bool:
+    """Whether a name that sounds of a number is that of a device, which is made for each rank.
+
+    ``gpu = torch.device("cuda")``, also as it comes to a function.
+    """
+    match node:
+        case ast.Call():
+            return depth > 0 and module.dotted(node.func) == "torch.device"
+        case ast.IfExp(body=first, orelse=second):
+            return all(is_device(program, module, each, depth + 1) for each in (first, second))
+        case ast.JoinedStr() | ast.Constant(value=str()):
+            return depth > 0
+        case ast.Name() if depth < DEEPEST:
+            made = list(sources_of(program, module, node))
+            return bool(made) and all(is_device(program, *each, depth + 1) for each in made)
+    return False
 
 
 def card_named_otherwise(module: Module, node: ast.expr) -> ast.expr | None:

@@ -11,9 +11,10 @@ At run time  DistributedDataParallel is no DataParallel and a rank's n_gpu is 1:
              ranks, or has weights that torch takes for unused: RuntimeError in the backward pass.
 Example      m = model.module if isinstance(model, torch.nn.DataParallel) else model
 Fix          Ask for both wrappers, or for the attribute module, or take the model out on the spot.
-             Only reported where an assertion insists on DataParallel: what follows needs it; and
-             where a step goes past the wrapper: forward() has to do that. An object that holds the
-             model gets the wrapper, if it asks nothing of it that this answers otherwise.
+             A function that insists on DataParallel, by an assertion, is called where there is no
+             group. Only reported where none does, or where what it gives back is used; and where a
+             step goes past the wrapper: forward() has to do that. An object that holds the model
+             gets the wrapper, if it asks nothing of it that this answers otherwise.
 Fix safety   Safe: without a wrapper, and in DataParallel, what worked before works the same way.
 Source       torch.nn.parallel.DistributedDataParallel (module)
 """

@@ -1,7 +1,8 @@
 """A loss is made of the batch as a whole.
 
 What         A loss is no mean over examples: it takes the logarithm of a mean prediction, the
-             variance or covariance of features, or the distances of all pairs of examples.
+             variance or covariance of features, or the distances of all pairs of examples. Or it is
+             of the examples with the largest losses of the batch, or the smallest.
 At run time  Each rank computes it of its own part of the batch, and the mean of the ranks' losses
              is another number than the loss of them all: N ranks train otherwise than one process
              does with the global batch. So does accumulation. Nothing crashes.

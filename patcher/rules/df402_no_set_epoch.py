@@ -70,7 +70,7 @@ def findings(program: Program) -> Iterator[Finding]:
         if endless and dealt and dealt.distributed_samplers:
             yield from next_numbers(program, endless, dealt)
             continue
-        if cycle is not None and keeps_first_epoch(loop, cycle):
+        if cycle is not None and not endless and keeps_first_epoch(loop, cycle):
             yield Finding(
                 loop.module,
                 cycle,

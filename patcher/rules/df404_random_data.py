@@ -8,9 +8,9 @@ At run time  Right only while every rank draws the same: the ranks' shares, and 
              examples are missing or double, and predictions belong to other examples.
 Example      data = random.sample(data, int(len(data) * 0.1))
 Fix          Draw under the same seed on all ranks; let seeds differ only after data is made, if at
-             all. Where a script seeds nothing, or by what it draws, and knew of no ranks or deals
-             by a sampler, they take rank 0's random numbers as soon as there is a group
-             (draw_alike), unless steps draw their batches.
+             all. Where a script seeds nothing, or if the user asks for it, or by what it draws, and
+             knew of no ranks or deals by a sampler, they take rank 0's random numbers as soon as
+             there is a group (draw_alike), unless steps draw their batches.
 Fix safety   Safe where nothing is seeded: a lone process draws as it did. Report only elsewhere:
              the script does not show what its draws and seeds are meant to achieve.
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
@@ -20,7 +20,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.batches.drawn_data import draws_of_data, is_of_table
-from ..analysis.batches.global_seeds import is_drawn
+from ..analysis.batches.global_seeds import is_drawn, is_on_demand
 from ..analysis.language.call_graph import reachable_functions
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..analysis.training.program import Program
@@ -144,6 +144,7 @@ def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
     seed = own.get(library, "torch.manual_seed")
     return any(
         program.is_live(where, call)
+        and not is_on_demand(program, where, call)
         and (
             where.dotted(call.func) in (seed, "torch.random.manual_seed")
             or where.last_name(call.func) not in ("seed", "manual_seed")

@@ -35,7 +35,7 @@ from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_apart import knew_no_ranks
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside
+from ..source.tree import everywhere, is_inside, keyword
 
 CODE, SEVERITY, SAFETY = "DF410", Severity.NOTE, Safety.SAFE
 
@@ -84,7 +84,8 @@ def is_for_all(module: Module, call: ast.Call) -> bool:
     """Whether a draw is not of the batch's size: ``torch.rand(1)``, or it decides something."""
     is_method = isinstance(call.func, ast.Attribute) and call.func.attr in IN_PLACE
     is_like = module.last_name(call.func).endswith("_like")
-    sized = is_method or is_like or any(not isinstance(each, ast.Constant) for each in call.args)
+    sizes = [*call.args, *(word.value for word in call.keywords if word.arg == "size")]
+    sized = is_method or is_like or any(not isinstance(each, ast.Constant) for each in sizes)
     return (
         not sized
         or is_of_weights(module, call)
@@ -99,7 +100,15 @@ def is_of_weights(module: Module, call: ast.Call) -> bool:
     Ranks that draw such noise alike do as one process does.
     """
     names = {name.id for name in everywhere(call, ast.Name)} - {"torch"}
-    return names == {"self"} and is_of_network(module, call)
+    if names == {"self"} and is_of_network(module, call):
+        return True
+    stmt = module.statement(call)
+    return any(  # Variable(torch.randn(k), requires_grad=True), of a model that a step makes
+        isinstance(up, ast.Call)
+        and is_inside(up, stmt)
+        and (module.last_name(up.func) == "Parameter" or keyword(up, "requires_grad") is not None)
+        for up in module.ancestors(call)
+    )
 
 
 def decides(module: Module, call: ast.Call) -> bool:

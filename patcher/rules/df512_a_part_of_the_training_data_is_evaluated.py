@@ -2,14 +2,17 @@
 
 What         An evaluation goes over the training's loader, whose sampler deals the examples to the
              ranks, and nothing brings the parts together. So does a loop beside the training that
-             counts or adds up what is in the batches, such as how often each class comes, and one
-             that goes over several loaders in turn, the training's among them.
+             counts or adds up what is in the batches, such as how often each class comes, one that
+             runs a model for nothing but the averages of its batch norm, as update_bn() does, and
+             one over several loaders in turn, the training's among them.
 At run time  The training accuracy that is printed is that of 1/N of the examples, of others in each
              epoch, and another one on each rank. A rank that stops, or keeps the best model, by it
              leaves its peers waiting. Class weights and means differ from rank to rank.
 Example      print("train:", accuracy(model, train_loader))
 Fix          Let the loop go over all examples in order, on each rank. Of evaluations only those
-             that are functions of their own, and get the loader as a parameter.
+             that are functions of their own, and get the loader as a parameter. Averages of batch
+             norm are only noted, as they need mixed batches: let all ranks take the mean of theirs,
+             or go through a loader of all examples that shuffles.
 Fix safety   Safe: a loader that deals nothing is left as it is, as every loader of a lone process.
 Source       torch.utils.data.distributed.DistributedSampler
 """
@@ -29,7 +32,16 @@ from ..analysis.training.train_loops import is_backward
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import bound_names, everywhere, is_inside, mentions, parameters, within
+from ..source.tree import (
+    argument,
+    argument_values,
+    bound_names,
+    everywhere,
+    is_inside,
+    mentions,
+    parameters,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF512", Severity.DEGRADED, Safety.SAFE
 
@@ -49,6 +61,8 @@ def findings(program: Program) -> Iterator[Finding]:
         scope = evaluation.function or evaluation.loop
         if scope in seen or goes_over_all(evaluation, scope):
             continue
+        if drops_outputs(evaluation.module, evaluation.loop):
+            continue
         if any(is_inside(evaluation.loop, loop) for _, loop, _ in several):
             continue
         place = training_loader_place(program, evaluation)
@@ -57,11 +71,61 @@ def findings(program: Program) -> Iterator[Finding]:
         seen.add(scope)
         because = f"{evaluation.name} goes over this rank's part of the training data"
         yield Finding(*place, because, go_over_all(evaluation))
+    yield from averages_of_a_part(program)
     for module, loop in counting_loops(program):
         function = module.function(loop)
         if not any(module.function(call) is function for call in module.calls_to(WHOLE)):
             because = "what this counts is in this rank's part of the training data alone"
             yield Finding(module, loop, because, count_all(module, loop))
+
+
+def averages_of_a_part(program: Program) -> Iterator[Finding]:
+    """Where a model gets the averages of its batch norm, of a part of the training data."""
+    if not any(each.distributed_samplers for each in program.training_loaders):
+        return
+    because = "averages of batch norm come of this rank's part of the training data"
+    passes = [
+        (module, loader)
+        for module, call in program.calls_to("update_bn")
+        if (loader := argument(call, 0, "loader")) and not program.callees(module, call)
+    ]
+    others: set[ast.AST] = {each.steps for each in program.train_loops}
+    for module in program.modules:
+        for loop in module.nodes(ast.For):
+            if drops_outputs(module, loop) and others.isdisjoint({loop, *module.ancestors(loop)}):
+                passes += gone_over(program, module, loop)
+    for module, loader in passes:
+        if not mentions(loader, WHOLE) and any(
+            deals_training(program, each) for each in passed_loaders(program, module, loader)
+        ):
+            yield Finding(module, loader, because, severity=Severity.NOTE)
+
+
+def drops_outputs(module: Module, loop: ast.For) -> bool:
+    """Whether a loop runs a model on its batches, and lets go what comes out: ``model(x)``."""
+    function = module.function(loop)
+    bound = parameters(function) if function is not None else []
+    for stmt in loop.body:
+        match stmt:
+            case ast.Expr(value=ast.Call(func=ast.Name(id=name)) as call):
+                is_bound = name in bound or (function, name) in module.stores
+                batch = spread([loop], bound_names(loop.target)).names if is_bound else set[str]()
+                if any(names_in(value) & batch for value in argument_values(call)):
+                    return not any(map(is_backward, within(loop, ast.Call)))
+    return False
+
+
+def gone_over(program: Program, module: Module, loop: ast.For) -> Iterator[tuple[Module, ast.expr]]:
+    """What a loop goes over, or what calls of its function pass for that."""
+    function = module.function(loop)
+    names = names_in(loop.iter) & set(parameters(function)) if function is not None else set()
+    if function is None or not names:
+        yield module, loop.iter
+        return
+    for where, call in program.callers(function):
+        passed = argument_for_parameter(module, function, call, min(names))
+        if passed is not None:
+            yield where, passed
 
 
 def goes_over_all(evaluation: Evaluation, scope: ast.AST) -> bool:

@@ -137,7 +137,11 @@ def home(module: Module, func: ast.expr) -> str:
         case ast.Call(func=ast.Name(id="getattr"), args=[owner, _, *_]):
             return module.dotted(owner)
         case ast.Name():  # kind = datasets.CIFAR10, or CIFAR100 in another branch
-            homes = [module.dotted(value) for value in module.alternatives(func, func)]
+            values = module.alternatives(func, func)
+            homes = [
+                module.dotted(each) if isinstance(each, ast.Name) else home(module, each)
+                for each in values
+            ]
             if homes and all(each.startswith(LIBRARIES) for each in homes):
                 return homes[0]
     return module.dotted(func)

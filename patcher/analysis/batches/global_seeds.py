@@ -6,7 +6,9 @@ import ast
 from collections.abc import Sequence
 
 from ...source.module import Module
-from ...source.tree import mentions
+from ...source.tree import everywhere, mentions
+from ..language.conditions import tests_that_hold
+from ..settings.setting_values import is_reached
 from ..training.program import Program
 from .random_draws import library
 
@@ -44,6 +46,21 @@ def seeds(program: Program, module: Module, call: ast.Call, drawing: str) -> boo
         return library(module, call) == drawing
     is_method = isinstance(call.func, ast.Attribute) and module.last_name(call.func) in OWN_SEEDS
     return not is_method and not program.callees(module, call)  # whose own calls count
+
+
+def is_on_demand(program: Program, module: Module, seed: ast.Call) -> bool:
+    """Whether a seed is set only where the user gives one: ``if args.seed is not None:``."""
+    given = {name for value in seed.args for name in quantities(module, value)}
+    return is_reached(program, module, seed, {}) is not True and any(
+        given & quantities(module, test) for test in tests_that_hold(module, seed)
+    )
+
+
+def quantities(module: Module, node: ast.expr) -> set[str]:
+    """The names in an expression, and attributes with what they are of: ``args.seed``."""
+    owned = [each.value for each in everywhere(node, ast.Attribute)]
+    texts = {module.text(each) for each in everywhere(node, ast.Attribute)}
+    return texts | {each.id for each in everywhere(node, ast.Name) if each not in owned}
 
 
 def is_drawn(module: Module, seed: ast.expr, sources: Sequence[str] = DRAWN) -> bool:

@@ -34,7 +34,8 @@ LOSS = re.compile(
 ENTROPY = re.compile("entropy", re.IGNORECASE)
 WATCHED = re.compile("perplex|usage|util", re.IGNORECASE)  # of a codebook, which is printed
 GATHERS = re.compile("gather|all_reduce", re.IGNORECASE)
-ASKED = (*MOMENTS, *SPREADS, "cdist", "mm", "matmul", "unsqueeze", "logsumexp")
+RANKED = ("topk", "sort", "argsort", "kthvalue", "quantile")
+ASKED = (*MOMENTS, *SPREADS, *RANKED, "cdist", "mm", "matmul", "unsqueeze", "logsumexp")
 # Of pytorch_metric_learning: what compares the pairs of a batch. Others look at one example each.
 PAIRED = re.compile(
     r"^pytorch_metric_learning\.(miners\.|losses\.(Angular|Centroid|Circle|Contrastive|Dynamic|"
@@ -77,6 +78,8 @@ def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iter
             yield call, "it is a sum over the whole batch"
         elif name == "cdist" and len(call.args) > 1 and same_code(*call.args[:2]):
             yield call, "it has the distances of all pairs of a batch"
+        elif name in RANKED and is_of_losses(module, call):
+            yield call, f"{name} chooses by their losses among the examples of this rank alone"
     for product in pairs_of_features(module, function) if LOSS.search(named) else ():
         yield product, f"{module.text(product)[:60]} sums over the batch"
     yield from relations(module, function, bool(COMPARES.search(named)))
@@ -92,6 +95,25 @@ def is_over_examples(module: Module, call: ast.Call) -> bool:
     is_function = module.dotted(call.func).startswith("torch.")
     axis = argument(call, int(is_function), "dim") or argument(call, int(is_function), "axis")
     return isinstance(axis, ast.Constant) and axis.value == 0 and axis.value is not False
+
+
+def is_of_losses(module: Module, call: ast.Call) -> bool:
+    """``losses.topk(k)`` and ``np.argsort(losses.cpu())`` of a batch; not of each example's own."""
+    is_function = module.dotted(call.func).startswith(("torch.", "numpy."))
+    owner = call.func.value if isinstance(call.func, ast.Attribute) and not is_function else None
+    ranked = owner if owner is not None else argument(call, 0, "input")
+    place = int(is_function) + (module.last_name(call.func) in ("topk", "kthvalue", "quantile"))
+    axis = argument(call, place, "dim") or argument(call, place, "axis")
+    if ranked is None or not (axis is None or (isinstance(axis, ast.Constant) and axis.value == 0)):
+        return False
+    made = module.definition(ranked, ranked) or ranked
+    if any(
+        module.last_name(each.func) in ("view", "reshape", "flatten") and len(each.args) > 1
+        for value in (ranked, made)
+        for each in everywhere(value, ast.Call)
+    ):
+        return False
+    return any("loss" in name.id.lower() for name in everywhere(ranked, ast.Name))
 
 
 def mean_prediction(module: Module, call: ast.Call) -> ast.expr | None:

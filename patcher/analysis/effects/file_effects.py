@@ -280,14 +280,19 @@ def _by_older_word(call: ast.Call) -> ast.expr | None:
     return next(words, None)
 
 
+OPTIONS_OF_PICTURES = ("quality", "optimize", "save_all", "append_images")
+
+
 def saves_itself(module: Module, call: ast.Call) -> bool:
     """``picture.save(path)``, of a picture that Pillow, or torchvision with it, has made.
 
-    Or an animation of matplotlib's, what torch.jit has compiled, or what a path calls a picture.
+    Or an animation of matplotlib's, what torch.jit has compiled, or what a path, or an option such
+    as ``quality=95``, calls a picture.
     """
     func = call.func
     return isinstance(func, ast.Attribute) and (
-        any(
+        any(word.arg in OPTIONS_OF_PICTURES for word in call.keywords)
+        or any(
             isinstance(value, ast.Call) and has_save(module, value)
             for value in _bound_to(module, func.value)
         )

@@ -6,7 +6,8 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module, Resolver
-from ...source.tree import FUNCTIONS, Function, argument, everywhere, within
+from ...source.tree import FUNCTIONS, Function, everywhere, within
+from .passed_arguments import argument_for_parameter
 from .tables import items_of_call
 
 MAX_DEPTH = 8
@@ -99,14 +100,15 @@ def is_from_checkpoint(module: Module, value: ast.expr) -> bool:
 def _class_of_passed(
     graph: Resolver, module: Module, function: Function, name: str, depth: int
 ) -> ClassOf | None:
-    """The class of what every call of a function at module level passes for a parameter."""
-    if not isinstance(module.parents[function], ast.Module) or graph.possible_callers(function):
+    """The class of what every call of a function, or of a method, passes for a parameter."""
+    is_method = isinstance(module.parents[function], ast.ClassDef)
+    if not (is_method or isinstance(module.parents[function], ast.Module)):
         return None
-    names = [each.arg for each in (*function.args.posonlyargs, *function.args.args)]
-    place = names.index(name) if name in names else len(names)
+    if graph.possible_callers(function):
+        return None
     found: set[ClassOf | None] = set()
     for where, call in graph.callers(function):
-        passed = argument(call, place, name)
+        passed = argument_for_parameter(module, function, call, name)
         found.add(None if passed is None else class_of(graph, where, passed, depth + 1))
     return found.pop() if len(found) == 1 else None
 
@@ -130,6 +132,8 @@ def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) 
         return common
     if isinstance(func, ast.Attribute) and func.attr in RETURN_SELF:
         return class_of(graph, module, func.value, depth + 1)
+    if module.dotted(func) == "torch.compile" and call.args:
+        return class_of(graph, module, call.args[0], depth + 1)
     return None
 
 

@@ -276,6 +276,13 @@ def _inline(graph: CallGraph, module: Module) -> Iterator[Evaluation]:
         if module.function(mode) not in scopes:
             continue
         stmt = module.statement(mode)
+        around = next((up for up in module.ancestors(stmt) if isinstance(up, ast.For)), None)
+        if around is not None and not any(map(is_backward, within(around, ast.Call))):
+            loader = loader_of(graph, module, around)
+            if loader is not None and loader.cycle is None:  # for batch in loader: model.eval() …
+                model = receiver(module, mode)
+                yield Evaluation(module, None, around, loader, around, model, graph)
+                continue
         body = module.body(stmt)
         for follower in without_withs(body[body.index(stmt) + 1 :]):
             if isinstance(follower, ast.For):

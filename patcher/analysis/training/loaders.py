@@ -176,9 +176,17 @@ def next_loaders(graph: CallGraph, module: Module, body: list[ast.stmt]) -> Iter
                 pass
             case ast.Call(func=ast.Attribute(value=iterator, attr="next" | "__next__"), args=[]):
                 pass
-        loader = None if iterator is None else trace_loader(graph, module, iterator)
-        if loader is not None:
-            yield call, loader
+        for source in () if iterator is None else zipped(module, iterator):
+            loader = trace_loader(graph, module, source)
+            if loader is not None:
+                yield call, loader
+
+
+def zipped(module: Module, iterator: ast.expr) -> list[ast.expr]:
+    """What ``pairs = zip(first, second)`` joins, for ``pairs``; otherwise the iterator itself."""
+    made = module.definition(iterator, iterator)
+    is_zip = isinstance(made, ast.Call) and module.dotted(made.func) == "zip"
+    return made.args if isinstance(made, ast.Call) and is_zip else [iterator]
 
 
 def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 0) -> Loader | None:

@@ -369,8 +369,12 @@ def repeats(module: Module, loop: ast.For, outer: ast.For) -> bool:
 def zipped_loaders(
     graph: CallGraph, module: Module, loop: ast.For | ast.While
 ) -> Iterator[NextLoader]:
-    """The loaders of ``for x, y in zip(first, second):``, also in ``enumerate``."""
-    for call in everywhere(loop.iter, ast.Call) if isinstance(loop, ast.For) else ():
+    """The loaders of ``for x, y in zip(first, second):``, also in ``enumerate`` or by a name."""
+    if not isinstance(loop, ast.For):
+        return
+    named = (module.definition(each, each) for each in everywhere(loop.iter, ast.Name))
+    parts = [loop.iter, *(each for each in named if isinstance(each, ast.Call))]
+    for call in (call for part in parts for call in everywhere(part, ast.Call)):
         for value in call.args if module.dotted(call.func) == "zip" else ():
             loader = trace_loader(graph, module, value)
             if loader is not None:
@@ -393,14 +397,13 @@ def drawn_beside(
     losses = set().union(*map(names_in, backwards))
     for call, other in drawn:
         around = module.ancestors(call)
-        inside = around[: around.index(loop)]
+        inside = around[: around.index(loop)] if loop in around else []  # above: zipped by a name
         if other.call in seen:
             continue
         if any(isinstance(up, ast.If | ast.With) for up in inside):
             batch = bound_names(module.statement(call))
-            if not spread(loop.body, batch).names & losses:
-                continue
-            if all(is_taken_behind(module, loop, inside[-1], name, backwards) for name in batch):
+            trained = [name for name in batch if spread(loop.body, [name]).names & losses]
+            if all(is_taken_behind(module, loop, inside[-1], name, backwards) for name in trained):
                 continue
         seen.add(other.call)
         yield other
