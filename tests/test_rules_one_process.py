@@ -153,6 +153,15 @@ def test_what_the_forward_pass_makes_of_a_parameter_is_in_its_graph() -> None:
     assert "over_ranks(model)(batch)" in fixed("DF204", text)
 
 
+def test_batches_that_are_bound_anew_in_each_step_do_not_follow_each_other() -> None:
+    text = script(
+        data="DataLoader(examples)",
+        forward="x, y = x.cuda(), y.cuda()\n        loss = criterion(model(x), y)\n"
+        "        loss.backward()",
+    ).replace("for batch in", "for x, y in")
+    assert "loss = criterion(over_ranks(model)(x), y)" in fixed("DF204", text)
+
+
 UNSHARED = {
     "no loader": (script(data="batches"), "no DataLoader of its batches could be found"),
     "parts of a loader's batches": (

@@ -12,7 +12,7 @@ from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import parameters, precedes, within
+from ..source.tree import parameters, precedes, same_code, within
 
 MAX_DEPTH = 8
 TENSORS = ("TensorDataset", "tensor", "stack", "LongTensor", "FloatTensor", "as_tensor")
@@ -142,9 +142,9 @@ def quantity(
             first, second = of(left), of(right)
             return Quantity(first.factors + second.factors, first.divisors + second.divisors)
         case ast.BinOp(left=left, op=ast.Div() | ast.FloorDiv(), right=right):
-            first, second = of(left), of(right)
+            first, second = of(without_rest(left, right)), of(right)
             return Quantity(first.factors + second.divisors, first.divisors + second.factors)
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant()):
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right) if is_one_or_none(right):
             return of(left)
         case ast.Call():
             name = module.last_name(node.func)
@@ -165,6 +165,30 @@ def quantity(
             if len(values) == 1 and precedes(values[0], node):
                 return of(values[0])
     return one(plain_text(module, node))
+
+
+def without_rest(counted: ast.expr, size: ast.expr) -> ast.expr:
+    """``n`` of ``(n + size - 1) // size``, which rounds up; what is counted otherwise."""
+    match counted:
+        case ast.BinOp(ast.BinOp(left, ast.Add(), added), ast.Sub(), ast.Constant()):
+            pass
+        case ast.BinOp(left, ast.Add(), ast.BinOp(added, ast.Sub(), ast.Constant())):
+            pass
+        case _:
+            return counted
+    return left if same_code(added, size) else counted
+
+
+def is_one_or_none(node: ast.expr) -> bool:
+    """A constant, or one for what is left: ``1 if n % size else 0``, ``n % size != 0``."""
+    match node:
+        case ast.IfExp(body=ast.Constant(), orelse=ast.Constant()):
+            return True
+        case ast.Call(func=ast.Name(id="int" | "bool"), args=[inner]):
+            return is_one_or_none(inner) or isinstance(inner, ast.BinOp)
+        case ast.Compare(left=ast.BinOp(op=ast.Mod())):
+            return True
+    return isinstance(node, ast.Constant)
 
 
 def one(part: str) -> Quantity:

@@ -140,7 +140,8 @@ def refuse_followers(loop: TrainLoop) -> None:
     shuffle = argument(loader.call, 2, "shuffle")
     if (shuffle is not None and not is_false(shuffle)) or loader.batch_sampler is not None:
         return
-    taint = spread(body, bound_names(loop.steps.target))
+    own = bound_names(loop.steps.target)  # which the loop binds anew: x, y = x.to(0), y.to(0)
+    taint = spread(body, own)
     losses = {
         name
         for call in loop.backwards
@@ -148,7 +149,7 @@ def refuse_followers(loop: TrainLoop) -> None:
         for name in names_in(call.func.value)
     }
     for name, line in carried_names(body, taint):
-        if name not in losses and spread(body, {name}).names & losses:
+        if name not in losses | own and spread(body, {name}).names & losses:
             raise NotShareableError(
                 f"its batches follow each other: line {line} goes on with the {name} of the one"
                 " before"

@@ -91,6 +91,49 @@ def is_dataset_length(loop: TrainLoop, node: ast.expr) -> bool:
     )
 
 
+def sizes_of_batches(loop: TrainLoop, quotient: ast.BinOp) -> list[ast.expr]:
+    """The sizes of a batch in ``len(data) // size``, of the loop's data; none of anything else.
+
+    Also where it is rounded up: ``(len(data) + size - 1) // size``, ``-(-len(data) // size)``, and
+    ``if len(data) % size: steps += 1`` beside it.
+    """
+    module, size = loop.module, quotient.right
+    if not isinstance(quotient.op, ast.FloorDiv | ast.Div):
+        return []
+    if not holds_batch_size(loop, resolve(module, size)):
+        return []
+    counted = quotient.left.operand if isinstance(quotient.left, ast.UnaryOp) else quotient.left
+    sizes = [size]
+    while isinstance(counted, ast.BinOp) and isinstance(counted.op, ast.Add | ast.Sub):
+        added = counted.right
+        if isinstance(added, ast.BinOp) and isinstance(added.op, ast.Sub):
+            added = added.left
+        if same_code(added, size):
+            sizes.append(added)
+        elif not isinstance(added, ast.Constant):
+            return []
+        counted = counted.left
+    if not any(
+        is_dataset_length(loop, each) or is_count_of_data(loop, each)
+        for each in (counted, resolve(module, counted))
+    ):
+        return []
+    tests = [test.test for test in within(module.scope_statements(quotient), ast.If) if adds(test)]
+    return sizes + [
+        node.right
+        for part in (module.statement(quotient), *tests)
+        for node in everywhere(part, ast.BinOp)
+        if isinstance(node.op, ast.Mod)
+        and same_code(node.left, counted)
+        and same_code(node.right, size)
+    ]
+
+
+def adds(test: ast.If) -> bool:
+    """Whether a test lets something be added: ``if rest: steps += 1``."""
+    return any(isinstance(stmt, ast.AugAssign) for stmt in test.body)
+
+
 def is_example_count(loop: TrainLoop, node: ast.expr) -> bool:
     """``len(dataset)``, or its product with the number of processes."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):

@@ -7,6 +7,7 @@ A loop may iterate over ``enumerate(tqdm(train_dataloader))``, ``self.loader`` o
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
@@ -17,6 +18,7 @@ from ...source.tree import (
     Function,
     argument,
     everywhere,
+    is_inside,
     is_none,
     keyword,
     parameters,
@@ -35,6 +37,8 @@ from ..language.results import unpacked_result
 from .endless_batches import endless_batches
 from .frameworks import RANK_SAMPLERS
 from .own_loaders import makes_loader, own_loaders
+
+EVALUATES = re.compile("eval|val|test|predict|infer|score", re.IGNORECASE)
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
 
@@ -434,7 +438,9 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
         and not is_of_other_phase(module, store, name)
     ]
     if stores:
-        return _trace_stores(graph, module, reaching(module, stores[::-1], name), depth)
+        found = _trace_stores(graph, module, reaching(module, stores[::-1], name), depth)
+        late = carried_stores(module, name, stores) if found is not None else []
+        return of_any_branch((found, *(_trace_store(graph, module, each, depth) for each in late)))
     while function is not None:
         if name.id in parameters(function):
             return _trace_parameter(graph, module, function, name.id, depth)
@@ -442,6 +448,27 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
         if stores := module.stores.get((function, name.id), []):
             return _trace_stores(graph, module, reaching(module, stores, inner), depth)
     return None
+
+
+def carried_stores(module: Module, name: ast.Name, early: list[ast.Name]) -> list[ast.Name]:
+    """Bindings behind ``name`` that it has in the next pass of a loop around both.
+
+    Such as ``loader = DataLoader(chosen)`` behind the epochs of a round; ``early`` are those ahead.
+    """
+    function = module.function(name)
+    late = [n for n in module.stores[function, name.id] if position(n) > position(name)]
+    found: list[ast.Name] = []
+    for up in module.ancestors(name) if late else ():
+        if up is function or any(is_inside(each, up) for each in early):
+            break
+        if isinstance(up, ast.For | ast.While):
+            found = [
+                store
+                for store in late
+                if is_inside(store, up)
+                and isinstance(module.parents[store], ast.Assign | ast.AnnAssign)
+            ]
+    return found
 
 
 def _trace_stores(
@@ -516,7 +543,25 @@ def _trace_attribute(
         if index is None
         else _trace_unpacked(graph, where, value, index, depth + 1)
         for target, value, index in places
-        if target is places[0][0] or exclusive(target, places[0][0])
+        if target is places[0][0]
+        or exclusive(target, places[0][0])
+        or is_bound_anew(where, target, value, places[0][0])
+    )
+
+
+def is_bound_anew(
+    module: Module, target: ast.Attribute, value: ast.expr, first: ast.Attribute
+) -> bool:
+    """Whether another method gives ``self.loader`` another loader, as for the next round.
+
+    Not one that evaluates, which may need the attribute for its own, nor wraps what is there.
+    """
+    method = module.function(target)
+    return (
+        method is not None
+        and method is not module.function(first)
+        and not EVALUATES.search(method.name)
+        and all(each.attr != target.attr for each in everywhere(value, ast.Attribute))
     )
 
 
