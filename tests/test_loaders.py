@@ -146,6 +146,36 @@ FOUND = [
             model(batch).backward()
         loader = DataLoader(other)
         """),
+    ("moved by map", """
+        loader = DataLoader(mine)
+        for batch in map(to_card, loader):
+            model(batch).backward()
+        """),
+    ("so many of its batches", """
+        import itertools
+        loader = DataLoader(mine)
+        for step, batch in enumerate(itertools.islice(loader, 9)):
+            model(batch).backward()
+        """),
+    ("a generator that gives each batch on", """
+        def moved(card, loader):
+            for x, y in tqdm(loader):
+                x = x.to(card)
+                yield x, y.to(card)
+        for x, y in moved(0, DataLoader(mine)):
+            model(x, y).backward()
+        """),
+    ("a generator of the object that has it", """
+        class Trainer:
+            def __init__(self):
+                self.loader = DataLoader(mine)
+            def batches(self):
+                for batch in self.loader:
+                    yield batch.cuda()
+            def train(self):
+                for batch in self.batches():
+                    model(batch).backward()
+        """),
     ("a name of the module", """
         loader = DataLoader(mine)
         def train():
@@ -184,6 +214,23 @@ UNKNOWN = [
     ("a list of some of its batches", """
         batches = [batch for batch in DataLoader(mine) if len(batch) > 2]
         for batch in batches:
+            model(batch).backward()
+        """),
+    ("a generator that leaves batches out", """
+        def long(loader):
+            for batch in loader:
+                if len(batch) < 2:
+                    continue
+                yield batch
+        for batch in long(DataLoader(mine)):
+            model(batch).backward()
+        """),
+    ("a generator that gives some on", """
+        def long(loader):
+            for batch in loader:
+                if len(batch) > 2:
+                    yield batch
+        for batch in long(DataLoader(mine)):
             model(batch).backward()
         """),
     ("an attribute outside of a class", """

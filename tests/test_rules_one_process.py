@@ -164,6 +164,10 @@ def test_batches_that_are_bound_anew_in_each_step_do_not_follow_each_other() -> 
 
 UNSHARED = {
     "no loader": (script(data="batches"), "no DataLoader of its batches could be found"),
+    "so many batches, each of which is a step": (
+        script("import itertools", data="itertools.islice(batches, 9)"),
+        "line 9 takes so many batches, and each rank would take fewer",
+    ),
     "parts of a loader's batches": (
         script(
             forward="for part in batch:\n            model(part).sum().backward()\n"

@@ -34,7 +34,7 @@ from ..language.literal_arguments import CallPlace, calls_that_train, is_possibl
 from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
-from .endless_batches import endless_batches
+from .endless_batches import endless_batches, passed_on
 from .frameworks import RANK_SAMPLERS
 from .own_loaders import makes_loader, own_loaders
 
@@ -365,6 +365,10 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
     if endless_batches(graph, module, call) is not None:
         loader = trace_loader(graph, module, call.args[0], depth + 1)
         return loader and replace(loader, cycle=call)
+    if name == "map" and len(call.args) == 2 and isinstance(call.func, ast.Name):
+        return trace_loader(graph, module, call.args[1], depth + 1)
+    if (source_of_all := passed_on(graph, module, call)) is not None:
+        return trace_loader(graph, *source_of_all, depth + 1)
     results = _possible_results(graph, module, call)
     found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
     return found or _trace_iterated(graph, module, call, depth)

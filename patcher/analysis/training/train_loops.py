@@ -319,7 +319,7 @@ def _train_loop(
     if not all(map(is_backward, backwards)):
         test, modulo, in_else = None, None, False  # what its losses are divided by is elsewhere
     outer = loop_around(module, loop)
-    loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
+    loader = loader_of_steps(graph, module, loop) if isinstance(loop, ast.For) else None
     if loader is not None and isinstance(loop, ast.For) and is_of_several(graph, module, loop):
         loader = None  # to deal one of them would leave the others as they are
     if (
@@ -358,6 +358,15 @@ def _train_loop(
             for call in within(function.body, ast.Call)
         ),
     )
+
+
+def loader_of_steps(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
+    """The loader of a loop that steps, also of ``islice(loader, n)``: each rank takes n steps."""
+    loader = loader_of(graph, module, loop)
+    for name, call in calls_around(module, loop.iter) if loader is None else ():
+        if name == "islice" and call.args:
+            return trace_loader(graph, module, call.args[0])
+    return loader
 
 
 def repeats(module: Module, loop: ast.For, outer: ast.For) -> bool:
