@@ -62,7 +62,7 @@ def passed_on(graph: CallGraph, module: Module, call: ast.Call) -> tuple[Module,
             not isinstance(loop, ast.For)
             or loop not in function.body
             or stmt not in loop.body
-            or any(isinstance(each, LEAVES) for each in within(loop.body, ast.stmt))
+            or any(within(loop.body, kind) for kind in LEAVES)
         ):
             return None  # it leaves batches out
         if loop_over := [name for name in parameters(function) if is_over(where, loop.iter, name)]:
