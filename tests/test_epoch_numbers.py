@@ -129,3 +129,32 @@ def test_a_loader_in_a_dictionary_is_told_by_its_key() -> None:
     after = fixed("DF402", text)
     told = "loaders['train'].sampler.set_epoch(loaders['train'].sampler.epoch + 1)"
     assert after.count(told) == 2
+
+
+PHASES = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def run(phase, model, optimizer, batches):
+    for x in batches:
+        if phase == "train":
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+torch.distributed.init_process_group("gloo")
+data = torch.rand(64, 4)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+loaders = {"train": DataLoader(data, sampler=DistributedSampler(data)), "val": DataLoader(data)}
+for epoch in range(9):
+    for phase in loaders:
+        run(phase, model, optimizer, loaders[phase])
+"""
+
+
+def test_a_loader_of_the_phase_is_told_where_there_is_a_phase() -> None:
+    after = fixed("DF402", PHASES)
+    told = "if isinstance(loaders[phase].sampler, DistributedSampler):"
+    assert f"for phase in loaders:\n        {told}" in after
+    assert found("DF402", after) == []

@@ -176,6 +176,41 @@ FOUND = [
                 for batch in self.batches():
                     model(batch).backward()
         """),
+    ("the one of a list of pairs under whose phase a loop steps", """
+        pairs = [("val", DataLoader(other)), ("train", DataLoader(mine))]
+        for phase, loader in pairs:
+            training = phase == "train"
+            for batch in loader:
+                loss = model(batch)
+                if training:
+                    loss.backward()
+        """),
+    ("the item of a dictionary under whose phase a loop steps", """
+        loaders = dict(val=DataLoader(other), train=DataLoader(mine))
+        for phase, loader in loaders.items():
+            for batch in loader:
+                if phase == "train":
+                    model(batch).backward()
+        """),
+    ("what a call passes in the phase that its function trains in", """
+        def run(mode, batches):
+            for batch in batches:
+                if mode == "fit":
+                    model(batch).backward()
+                    optimizer.step()
+        loaders = {"val": DataLoader(other), "fit": DataLoader(mine)}
+        for phase in loaders:
+            run(phase, loaders[phase])
+        """),
+    ("the one of pairs that a call passes so", """
+        def run(mode, batches):
+            for batch in batches:
+                if mode == "fit":
+                    model(batch).backward()
+                    optimizer.step()
+        for phase, loader in (("val", DataLoader(other)), ("fit", DataLoader(mine))):
+            run(mode=phase, batches=loader)
+        """),
     ("a name of the module", """
         loader = DataLoader(mine)
         def train():
@@ -215,6 +250,11 @@ UNKNOWN = [
         batches = [batch for batch in DataLoader(mine) if len(batch) > 2]
         for batch in batches:
             model(batch).backward()
+        """),
+    ("each of a list of pairs, with which a loop steps", """
+        for name, loader in [("a", DataLoader(mine)), ("b", DataLoader(mine))]:
+            for batch in loader:
+                model(batch).backward()
         """),
     ("a generator that leaves batches out", """
         def long(loader):

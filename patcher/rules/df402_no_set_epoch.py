@@ -112,7 +112,7 @@ def findings(program: Program) -> Iterator[Finding]:
             continue  # its name may be unbound, and its one iterator has begun
         kind = kind_of_sampler(dealt)
         sampler = f"{name}.sampler" if name else sampler_by_name(module, loader, epochs)
-        is_made_inside = name.partition(".")[0] in bound_names(epochs)
+        is_made_inside = reads_name_of(name, epochs)
         if not number and (is_made_inside or not sampler):
             yield Finding(loop.module, loop.steps, NO_NUMBER)
             continue
@@ -140,6 +140,12 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
             (insert, *import_of(module, kind)),
         )
+
+
+def reads_name_of(text: str, epochs: ast.For | ast.While) -> bool:
+    """Whether an expression, such as ``loader`` or ``loaders[phase]``, has a name of a loop."""
+    names = {part.id for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Name)}
+    return not names.isdisjoint(bound_names(epochs))
 
 
 def number_passed(program: Program, loop: TrainLoop) -> str:

@@ -28,7 +28,16 @@ from ...source.tree import (
 from ..language.binding_tests import reaching
 from ..language.call_graph import CallGraph
 from ..language.call_options import values_in_options
-from ..language.dictionaries import is_of_other_phase, item_of, key_that_trains, values_of
+from ..language.dictionaries import (
+    in_phase,
+    is_of_other_phase,
+    item_of,
+    key_in_call,
+    key_that_trains,
+    pair_of,
+    second_of_pair,
+    values_of,
+)
 from ..language.iterated_attributes import iterated_attributes
 from ..language.literal_arguments import CallPlace, calls_that_train, is_possible
 from ..language.objects import class_of
@@ -207,9 +216,11 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
     return None
 
 
-def _trace_item(graph: CallGraph, module: Module, node: ast.Subscript, depth: int) -> Loader | None:
+def _trace_item(
+    graph: CallGraph, module: Module, node: ast.Subscript, depth: int, key: str = ""
+) -> Loader | None:
     """The loader ``loaders["train"]``, also of ``loaders[phase]`` where that is what trains."""
-    key = key_that_trains(module, node)
+    key = key or key_that_trains(module, node)
     for where, value, call in _dictionaries(graph, module, node.value) if key else ():
         item, only_for = item_of(where, value, key)
         if item is None:
@@ -432,6 +443,9 @@ def returned_values(
 
 def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) -> Loader | None:
     function = module.function(name)
+    if (phase := in_phase(module, name)) is not None:
+        item = second_of_pair(graph, module, phase[0].iter, phase[1])
+        return item and trace_loader(graph, *item, depth + 1)
     stores = [n for n in module.stores.get((function, name.id), []) if position(n) < position(name)]
     here = module.statement(name)
     stores = [
@@ -517,11 +531,40 @@ def _trace_parameter(
     passed: list[Loader] = []
     for where, call in calls_that_train(module, function, graph.callers(function)):
         value = argument_for_parameter(module, function, call, name)
-        loader = None if value is None else trace_loader(graph, where, value, depth + 1)
+        loader = (
+            None
+            if value is None
+            else _trace_in_phase(graph, where, value, function, call, depth)
+            or trace_loader(graph, where, value, depth + 1)
+        )
         if loader is None:
             return None
         passed.append(loader)
     return of_any_branch(passed)
+
+
+def _trace_in_phase(
+    graph: CallGraph,
+    module: Module,
+    value: ast.expr,
+    function: Function,
+    call: ast.Call,
+    depth: int,
+) -> Loader | None:
+    """The loader that a call passes in the phase that its function trains in.
+
+    ``run(phase, loaders[phase])``, and ``for phase, loader in pairs: run(phase, loader)``.
+    """
+    where = graph.module_of(function)
+    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Name):
+        key = key_in_call(where, function, call, value.slice.id)
+        return _trace_item(graph, module, value, depth, key) if key else None
+    pair = pair_of(module, value) if isinstance(value, ast.Name) else None
+    key = key_in_call(where, function, call, pair[1]) if pair is not None else ""
+    if pair is None or not key:
+        return None
+    item = second_of_pair(graph, module, pair[0].iter, key)
+    return item and trace_loader(graph, *item, depth + 1)
 
 
 def _trace_attribute(
