@@ -131,7 +131,7 @@ def test_a_loader_in_a_dictionary_is_told_by_its_key() -> None:
     assert after.count(told) == 2
 
 
-PHASES = """\
+BY_PHASE = """\
 import torch
 from torch.utils.data import DataLoader, DistributedSampler
 
@@ -154,7 +154,7 @@ for epoch in range(9):
 
 
 def test_a_loader_of_the_phase_is_told_where_there_is_a_phase() -> None:
-    after = fixed("DF402", PHASES)
+    after = fixed("DF402", BY_PHASE)
     told = "if isinstance(loaders[phase].sampler, DistributedSampler):"
     assert f"for phase in loaders:\n        {told}" in after
     assert found("DF402", after) == []
