@@ -158,3 +158,37 @@ def test_a_loader_of_the_phase_is_told_where_there_is_a_phase() -> None:
     told = "if isinstance(loaders[phase].sampler, DistributedSampler):"
     assert f"for phase in loaders:\n        {told}" in after
     assert found("DF402", after) == []
+
+
+MADE_ANEW = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Data:
+    def __init__(self, data):
+        self.data = data
+
+    def batches(self):
+        return DataLoader(self.data, sampler=DistributedSampler(self.data))
+
+torch.distributed.init_process_group("gloo")
+mine = Data(torch.rand(64, 4))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(9):
+    for step, x in enumerate(mine.batches()):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_loader_that_a_function_makes_in_each_epoch_gets_a_name_and_is_told() -> None:
+    after = fixed("DF402", MADE_ANEW)
+    assert (
+        "    train_loader = mine.batches()\n"
+        "    if isinstance(train_loader.sampler, DistributedSampler):\n"
+        "        train_loader.sampler.set_epoch(epoch)\n"
+        "    for step, x in enumerate(train_loader):\n"
+    ) in after
+    assert found("DF402", after) == []

@@ -162,6 +162,33 @@ def test_batches_that_are_bound_anew_in_each_step_do_not_follow_each_other() -> 
     assert "loss = criterion(over_ranks(model)(x), y)" in fixed("DF204", text)
 
 
+BY_TABLE = """
+import torch
+
+def train(model, optimizer, batches):
+    for batch in batches:
+        model(batch).sum().backward()
+        optimizer.step()
+
+def measure(model, optimizer, batches):
+    return [model(batch) for batch in batches]
+
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+{table}
+for phase in ("train", "test"):
+    {call}
+"""
+
+
+def test_a_training_that_a_table_of_functions_starts_is_one() -> None:
+    table = 'actions = {"train": train, "test": measure}'
+    text = BY_TABLE.format(table=table, call="actions[phase](model, optimizer, batches)")
+    (finding,) = found("DF204", text)
+    assert "for batch in batches" in finding.module.text(finding.at)
+    assert found("DF204", BY_TABLE.format(table=table, call="print(actions)")) == []
+
+
 UNSHARED = {
     "no loader": (script(data="batches"), "no DataLoader of its batches could be found"),
     "so many batches, each of which is a step": (

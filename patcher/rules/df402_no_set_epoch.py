@@ -25,6 +25,7 @@ from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, calls_around
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..source.branches import is_in
 from ..source.module import Module
 from ..source.tree import (
     Function,
@@ -44,6 +45,7 @@ CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
 NO_NUMBER = "there is no epoch loop to call it from"
 UNTOLD = "no sampler is told the epoch, and whether one deals what this goes over cannot be told"
+LOADER_NAMES = ("train_loader", "epoch_loader")  # for a loader without one
 MAX_CALLERS = 4  # functions through which a loader is handed on
 CountingLoop = tuple[ast.For | ast.While, str]  # and the name it counts in
 
@@ -388,20 +390,25 @@ def deals_in_order(loader: Loader | None) -> bool:
 def name_loader(loop: TrainLoop, kind: str, number: str) -> tuple[Edit, ...]:
     """Edits of ``for batch in DataLoader(…)`` that give the loader a name to set its epoch by.
 
-    So are those of ``bar = tqdm(DataLoader(…))`` above the loop.
+    So are those of ``bar = tqdm(DataLoader(…))`` above the loop, and of a function that makes one.
     """
     module, loader = loop.module, loop.loader
-    if loader is None or loader.module is not module or not isinstance(loop.steps, ast.For):
+    if loader is None or not isinstance(loop.steps, ast.For):
         return ()
-    name, place = "train_loader", module.statement(loader.call)
+    where, call = loader.made_by[-1] if loader.made_by else (loader.module, loader.call)
+    if where is not module:
+        return ()
+    place = module.statement(call)
     is_above = isinstance(place, ast.Assign) and place in module.body(loop.steps)
-    if not (place is loop.steps or is_above) or name in names_of(module):
+    free = [name for name in LOADER_NAMES if name not in names_of(module)]
+    if not (is_in(call, loop.steps.iter) or is_above) or not free:
         return ()
+    name = free[0]
     code = (
-        f"{name} = {module.text(loader.call)}\n"
+        f"{name} = {module.text(call)}\n"
         f"if isinstance({name}.sampler, {kind}):\n    {name}.sampler.set_epoch({number})"
     )
-    return (Insert(place, code), Rewrite(loader.call, name))
+    return (Insert(place, code), Rewrite(call, name), *import_of(module, kind))
 
 
 def names_of(module: Module) -> set[str]:

@@ -20,7 +20,7 @@ from ..language.argv_fields import argv_fields
 from ..language.call_graph import CallGraph, reachable_functions
 from ..language.copied_libraries import functions_reached
 from ..language.liveness import called_functions, never_spelled, run_functions, spelled_functions
-from ..language.names import calls_at_import
+from ..language.names import calls_at_import, top_level
 from ..language.results import binds_first, name_of_result, spelled_name
 from .evaluations import Evaluation, find_evaluations
 from .frameworks import OPTIMIZERS
@@ -76,9 +76,16 @@ class Program(CallGraph):
     @cached_property
     def _trains_at_import(self) -> bool:
         """Whether importing the script, which has no main guard, trains or makes a group."""
-        names = {self.script.last_name(call.func) for call in calls_at_import(self.script)}
+        calls = calls_at_import(self.script)
+        names = {self.script.last_name(call.func) for call in calls}
         if not names:
             return False
+        bound = top_level(self.script)
+        for call in calls:  # actions[phase](model), of actions = {"train": train}
+            for name in everywhere(call.func, ast.Name):
+                value = bound.get(name.id)
+                if isinstance(value, ast.expr):
+                    names |= {part.id for part in everywhere(value, ast.Name)}
         run = reachable_functions(self, names)
         groups = self.calls_to("init_process_group")
         places = [(loop.module, loop.steps) for loop in self.train_loops]
