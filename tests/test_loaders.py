@@ -211,6 +211,30 @@ FOUND = [
         for phase, loader in (("val", DataLoader(other)), ("fit", DataLoader(mine))):
             run(mode=phase, batches=loader)
         """),
+    ("what one of two calls passes, the other without gradients", """
+        def run(batches):
+            for batch in batches:
+                loss = model(batch)
+                if loss.requires_grad:
+                    loss.backward()
+        run(DataLoader(mine))
+        with torch.no_grad():
+            run(DataLoader(other))
+        """),
+    ("what one of two calls passes, whose steps train in a method below", """
+        class Trainer:
+            def epoch(self, batches, phase):
+                for batch in batches:
+                    self.step(batch, phase)
+            def step(self, batch, phase):
+                loss = self.model(batch)
+                if phase == "train":
+                    loss.backward()
+                    self.optimizer.step()
+            def fit(self):
+                self.epoch(DataLoader(mine), "train")
+                self.epoch(DataLoader(other), "val")
+        """),
     ("a name of the module", """
         loader = DataLoader(mine)
         def train():

@@ -88,6 +88,20 @@ def test_every_size_of_a_number_that_is_rounded_up_is_that_of_all_ranks(
     assert f"total = {after}".format("(BATCH * world_size)") in fixed("DF702", text)
 
 
+@pytest.mark.parametrize(
+    ("horizon", "after"),
+    [
+        ("len(loader.dataset) // BATCH", "len(loader.dataset) // (BATCH * world_size)"),
+        (
+            "int(len(loader.dataset) / loader.batch_size)",
+            "int(len(loader.dataset) / (loader.batch_size * world_size))",
+        ),
+    ],
+)
+def test_a_loader_tells_of_its_data_and_batch(horizon: str, after: str) -> None:
+    assert f"total = {after}" in fixed("DF702", script(BY_LAMBDA, horizon=f"total = {horizon}"))
+
+
 def test_the_number_of_examples_may_have_a_name() -> None:
     text = script(rate=IN_LOOP, horizon="n = len(data)\ntotal = n // BATCH * 3")
     assert "total = n // (BATCH * world_size) * 3" in fixed("DF702", text)

@@ -157,6 +157,8 @@ def quantity(
         case ast.Attribute():
             if looks_like_world_size(program, module, node):
                 return one(WORLD)
+            if node.attr == "batch_size" and (size := size_of_loader(program, module, node, loop)):
+                return quantity(program, *size, loop, depth + 1)
             values = [
                 value
                 for value in module.attribute_values.get(node.attr, ())
@@ -214,6 +216,17 @@ def is_made_of(module: Module, data: ast.expr, source: str, depth: int = 0) -> b
     return False
 
 
+def size_of_loader(
+    program: Program, module: Module, node: ast.Attribute, loop: TrainLoop
+) -> tuple[Module, ast.expr] | None:
+    """What ``loader.batch_size`` was made with, of the loop's loader."""
+    loader = loop.loader
+    traced = trace_loader(program, module, node.value) if loader is not None else None
+    if traced is None or loader is None or traced.call is not loader.call:
+        return None
+    return None if loader.batch_size is None else (loader.module, loader.batch_size)
+
+
 def length(program: Program, module: Module, node: ast.expr, loop: TrainLoop) -> str:
     """What ``len(node)`` is the length of: the loop's loader, its data, or something else."""
     loader = loop.loader
@@ -222,6 +235,10 @@ def length(program: Program, module: Module, node: ast.expr, loop: TrainLoop) ->
     traced = trace_loader(program, module, node)
     if traced is not None and traced.call is loader.call:
         return LOADER
+    if isinstance(node, ast.Attribute) and node.attr == "dataset":
+        owner = trace_loader(program, module, node.value)
+        if owner is not None and owner.call is loader.call:
+            return DATA
     if loader.dataset is not None and (
         module is loader.module
         and module.function(node) is module.function(loader.call)

@@ -15,8 +15,9 @@ import ast
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.language.literal_arguments import CallPlace, calls_that_train
+from ..analysis.language.literal_arguments import CallPlace
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.language.training_calls import calls_that_train
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
@@ -156,7 +157,7 @@ def number_passed(program: Program, loop: TrainLoop) -> str:
     function = module.function(loop.steps)
     if function is None or loop.loader is None or not loop.loader.name:
         return ""
-    calls = calls_that_train(module, function, program.callers(function))
+    calls = calls_that_train(program, module, function, program.callers(function))
     numbers = [next((n for _, n in counting_loops(where, call)), "") for where, call in calls]
     for name in parameters(function) if calls and all(numbers) else ():
         passed = [
@@ -483,7 +484,7 @@ def epoch_loop(
         function = module.function(place)
         if function is None:
             return None
-        calls = calls_that_train(module, function, program.callers(function))
+        calls = calls_that_train(program, module, function, program.callers(function))
         if len(calls) != 1:
             return None
         caller, call = calls[0]

@@ -80,14 +80,30 @@ def counts_listed_cards(module: Module, node: ast.expr) -> bool:
 
 
 def is_dataset_length(loop: TrainLoop, node: ast.expr) -> bool:
-    """``len(dataset)`` of the loop's loader."""
+    """``len(dataset)`` of the loop's loader, or ``len(loader.dataset)``."""
     assert loop.loader is not None
     assert loop.loader.dataset is not None
     return (
         isinstance(node, ast.Call)
         and loop.module.dotted(node.func) == "len"
         and len(node.args) == 1
-        and same_code(node.args[0], loop.loader.dataset)
+        and (
+            same_code(node.args[0], loop.loader.dataset)
+            or is_of_loader(loop, node.args[0], "dataset")
+        )
+    )
+
+
+def is_of_loader(loop: TrainLoop, node: ast.AST, attribute: str) -> bool:
+    """Whether an expression is an attribute of the loop's loader: ``loader.batch_size``."""
+    assert loop.loader is not None
+    stmt = loop.loader.module.statement(loop.loader.call)
+    targets = stmt.targets if isinstance(stmt, ast.Assign) else []
+    names = {loop.loader.name, *map(loop.loader.module.text, targets)}
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == attribute
+        and loop.module.text(node.value) in names
     )
 
 
@@ -149,7 +165,10 @@ def holds_batch_size(loop: TrainLoop, node: ast.expr) -> bool:
     if isinstance(size, ast.Name) and sizes[1] is size:  # the module's own
         value = loop.module.single_assignment(None, size.id)
         sizes += [] if value is None else [value]
-    return any(same_code(part, each) for each in sizes for part in below(node))
+    return any(
+        is_of_loader(loop, part, "batch_size") or any(same_code(part, each) for each in sizes)
+        for part in below(node)
+    )
 
 
 def resolve(module: Module, node: ast.expr) -> ast.expr:

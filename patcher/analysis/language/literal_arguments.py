@@ -15,25 +15,6 @@ LEAVING = (ast.Return, ast.Raise)
 STEPS = ("backward", "step")
 
 
-def calls_that_train(module: Module, function: Function, calls: list[CallPlace]) -> list[CallPlace]:
-    """Those of a function's calls that may come to its training steps, if it has any; else all.
-
-    Many scripts have one function for an epoch of training and of validation, which takes a phase,
-    or no optimizer.
-    """
-    steps = [
-        call
-        for call in within(function.body, ast.Call)
-        if isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
-    ]
-    training = [
-        place
-        for place in calls
-        if any(is_possible(module, function, step, (place,)) for step in steps)
-    ]
-    return training or calls
-
-
 def is_possible(module: Module, function: Function, node: ast.AST, calls: Calls) -> bool:
     """Whether the calls can reach ``node`` in ``function``, by the tests around it."""
     child: ast.AST = node
@@ -78,7 +59,7 @@ def truth_of(module: Module, function: Function, calls: Calls, test: ast.expr) -
                 return decisive
             return None if None in truths else not decisive
         case ast.Compare(ops=[ast.Eq() | ast.NotEq() as op], comparators=[ast.Constant() as word]):
-            value = literal(module, function, calls[0], test.left)
+            value = passed_literal(module, function, calls, test.left)
             return None if value is None else (value.value == word.value) is isinstance(op, ast.Eq)
         case ast.Compare(
             ops=[ast.Is() | ast.IsNot() as op], comparators=[ast.Constant(value=None)]
@@ -176,6 +157,19 @@ def literal(module: Module, function: Function, place: CallPlace, name: ast.expr
         return None
     value = passed or default_value(function, name.id)
     return value if isinstance(value, ast.Constant) else None
+
+
+def passed_literal(module: Module, function: Function, calls: Calls, name: ast.expr) -> Literal:
+    """The literal that a call passes for a parameter, or its caller was told by its own caller."""
+    value = literal(module, function, calls[0], name)
+    (where, call), *above = calls
+    around = where.function(call)
+    if value is not None or not above or around is None or not isinstance(name, ast.Name):
+        return value
+    if (function, name.id) in module.stores:
+        return None
+    passed = argument_for_parameter(module, function, call, name.id)
+    return None if passed is None else passed_literal(where, around, tuple(above), passed)
 
 
 def may_be_among_others(module: Module, call: ast.Call, name: str, by_name_only: bool) -> bool:

@@ -39,10 +39,11 @@ from ..language.dictionaries import (
     values_of,
 )
 from ..language.iterated_attributes import iterated_attributes
-from ..language.literal_arguments import CallPlace, calls_that_train, is_possible
+from ..language.literal_arguments import CallPlace, is_possible
 from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
+from ..language.training_calls import calls_that_train
 from .endless_batches import endless_batches, passed_on
 from .frameworks import RANK_SAMPLERS
 from .own_loaders import makes_loader, own_loaders
@@ -529,7 +530,7 @@ def _trace_parameter(
     Of a function that trains they are those that it may train with.
     """
     passed: list[Loader] = []
-    for where, call in calls_that_train(module, function, graph.callers(function)):
+    for where, call in calls_that_train(graph, module, function, graph.callers(function)):
         value = argument_for_parameter(module, function, call, name)
         loader = (
             None

@@ -21,9 +21,9 @@ from ...source.tree import (
 )
 from ..language.call_graph import CallGraph
 from ..language.conditions import plain_test
-from ..language.literal_arguments import calls_that_train
 from ..language.name_flow import names_in, spread
 from ..language.objects import class_of
+from ..language.training_calls import calls_that_train
 from .frameworks import OPTIMIZERS
 from .loaders import SOURCE_NAMES, Loader, NextLoader, loader_of, next_loaders, trace_loader
 from .loaders_in_lists import is_of_several
@@ -266,7 +266,7 @@ def _loops_around_calls(
     steps = any(is_step(call) for each in below for call in within(each.body, ast.Call))
     called = [*graph.callers(function), *_calls_of_overridden(graph, function)]
     called += _steps_by_closure(graph, function)
-    for where, call in calls_that_train(module, function, called):
+    for where, call in calls_that_train(graph, module, function, called):
         loop, caller = loop_around(where, call), where.function(call)
         if loop is not None:
             if steps or any(is_step(each) for each in within(loop.body, ast.Call)):
