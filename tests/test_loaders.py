@@ -86,6 +86,15 @@ FOUND = [
                 for batch in self.loader:
                     model(batch).backward()
         """),
+    ("an attribute that is set from outside", """
+        class Trainer:
+            def train(self):
+                for batch in self.loader:
+                    model(batch).backward()
+        trainer = Trainer()
+        trainer.loader = DataLoader(mine)
+        trainer.train()
+        """),
     ("an attribute of another object", """
         class Data:
             def __init__(self):

@@ -107,6 +107,26 @@ def test_the_number_of_examples_may_have_a_name() -> None:
     assert "total = n // (BATCH * world_size) * 3" in fixed("DF702", text)
 
 
+BY_CLASS = """
+class Poly:
+    def __init__(self, optimizer, total):
+        self.optimizer, self.total = optimizer, total
+
+    def __call__(self, step):
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.1 * (1 - step / self.total)
+
+rate = Poly(optimizer, 3 * {number})
+"""
+
+
+def test_a_class_of_the_script_that_sets_the_rate_is_a_schedule() -> None:
+    after = fixed("DF702", script(BY_CLASS.format(number="math.ceil(len(data) / BATCH)")))
+    assert "rate = Poly(optimizer, 3 * math.ceil(len(data) / (BATCH * world_size)))" in after
+    total = script(BY_CLASS.format(number="total"))
+    assert "total = len(data) // (BATCH * world_size) * 3" in fixed("DF702", total)
+
+
 DRAWN = """
 import torch
 from torch.utils.data import DataLoader

@@ -428,7 +428,8 @@ def step_quantities(loop: TrainLoop) -> set[str]:
             texts.update(module.text(side) for side in (node.left, *node.comparators))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and node.left is counter:
             texts.add(module.text(node.right))
-    for call in module.calls_to(*filter(makes_schedule, module.called_names)):
+    kinds = own_schedules(module).union(filter(makes_schedule, module.called_names))
+    for call in module.calls_to(*kinds):
         is_of_loop = any(is_within(call, scope) for scope in method_bodies(loop))
         if is_of_loop and not steps_with_micro_batches(loop, module, call):
             for value in (*call.args, *call.keywords):
@@ -504,7 +505,19 @@ def drawn_by(loop: ast.For | ast.While) -> ast.expr:
 
 def is_schedule(module: Module, node: ast.expr) -> bool:
     """The construction of a learning-rate schedule."""
-    return isinstance(node, ast.Call) and makes_schedule(module.last_name(node.func))
+    if not isinstance(node, ast.Call):
+        return False
+    name = module.last_name(node.func)
+    return makes_schedule(name) or name in own_schedules(module)
+
+
+def own_schedules(module: Module) -> set[str]:
+    """The names of the module's classes that set a learning rate."""
+    return {
+        owner.name
+        for owner in module.nodes(ast.ClassDef)
+        if any(map(sets_rate, (t for stmt in everywhere(owner, ast.Assign) for t in stmt.targets)))
+    }
 
 
 @record

@@ -586,7 +586,7 @@ def _trace_attribute(
         for target, index in _targets(stmt)
         if isinstance(target, ast.Attribute) and where.text(target) == f"self.{node.attr}"
     ]
-    return of_any_branch(
+    own = (
         trace_loader(graph, where, value, depth + 1)
         if index is None
         else _trace_unpacked(graph, where, value, index, depth + 1)
@@ -595,6 +595,25 @@ def _trace_attribute(
         or exclusive(target, places[0][0])
         or is_bound_anew(where, target, value, places[0][0])
     )
+    outside = (
+        trace_loader(graph, other, value, depth + 1)
+        for other in graph.modules
+        for value in other.attribute_values.get(node.attr, ())
+        if not is_inside(value, owner) and is_set_on(graph, other, value, node.attr, owner)
+    )
+    return of_any_branch((*own, *outside))
+
+
+def is_set_on(
+    graph: CallGraph, module: Module, value: ast.expr, name: str, owner: ast.ClassDef
+) -> bool:
+    """Whether a value is given to an attribute of an object of a class, ``trainer.loader = …``."""
+    stmt = module.statement(value)
+    for target in stmt.targets if isinstance(stmt, ast.Assign) else ():
+        if isinstance(target, ast.Attribute) and target.attr == name:
+            found = class_of(graph, module, target.value)
+            return found is not None and found[1] is owner
+    return False
 
 
 def is_bound_anew(
