@@ -162,6 +162,33 @@ def test_batches_that_are_bound_anew_in_each_step_do_not_follow_each_other() -> 
     assert "loss = criterion(over_ranks(model)(x), y)" in fixed("DF204", text)
 
 
+MICRO_BATCHES = """
+import itertools
+import torch
+from torch.utils.data import DataLoader
+
+def main():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    batches = itertools.cycle(DataLoader(examples))
+    for step in range(9):
+        for part in range(4):
+            loss = model(next(batches)).mean()
+            (loss / 4).backward()
+        {step}
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_the_micro_batches_of_a_step_are_a_loop_that_trains() -> None:
+    repaired = fixed("DF204", MICRO_BATCHES.format(step="optimizer.step()"))
+    assert "over_ranks(model)(next(batches))" in repaired
+    (finding,) = found("DF204", MICRO_BATCHES.format(step="optimizer.later()"))
+    assert "where its optimizer steps cannot be told" in finding.because
+
+
 BY_TABLE = """
 import torch
 

@@ -52,7 +52,9 @@ class Program(CallGraph):
         if packages & OTHER_FRAMEWORKS and "torch" not in packages:
             return False  # paddle has a DataParallel and a DataLoader of its own
         if not self.script.is_program:
-            return self._trains_at_import
+            wraps = self.script.calls_to("DataParallel") if self.makes_optimizer_for_wrapped else ()
+            is_run = any(self.script.function(call) is None for call in wraps)
+            return is_run or self._trains_at_import
         return (
             bool(self.train_loops)
             or bool(self.evaluations)
