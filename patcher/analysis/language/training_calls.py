@@ -7,7 +7,7 @@ import ast
 from ...source.module import Module
 from ...source.tree import Function, within
 from .call_graph import CallGraph
-from .literal_arguments import STEPS, CallPlace, is_possible
+from .literal_arguments import STEPS, CallPlace, Calls, is_possible
 from .names import answered_once
 
 GRADLESS = ("no_grad", "inference_mode")
@@ -54,7 +54,7 @@ def may_go(way: Way, place: CallPlace) -> bool:
     """Whether a call comes to the end of a way, by the literals that are passed on it."""
     if is_without_gradients(*place):
         return False
-    places = (place,)
+    places: Calls = (place,)
     for module, function, call in way:
         if not is_possible(module, function, call, places):
             return False
