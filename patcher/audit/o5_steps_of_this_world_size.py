@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterator
 
 from ..analysis.language.passed_arguments import argument_for_parameter
-from ..analysis.training.loaders import Loader
+from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import hangs_on_step, scheduler_steps
 from ..analysis.training.train_loops import NUMBERS, TrainLoop, calls_around, is_over_numbers

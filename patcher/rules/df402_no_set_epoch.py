@@ -19,9 +19,10 @@ from ..analysis.language.literal_arguments import CallPlace
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.language.training_calls import calls_that_train
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
+from ..analysis.training.constructed_loaders import Loader, makes_rank_sampler
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
-from ..analysis.training.loaders import Loader, makes_rank_sampler, trace_loader
+from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, calls_around
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite

@@ -11,7 +11,8 @@ from ..language.call_graph import CallGraph
 from ..language.dictionaries import in_phase, key_that_trains
 from ..language.name_flow import names_in
 from ..language.passed_arguments import argument_for_parameter
-from .loaders import Loader, trace_loader
+from .constructed_loaders import Loader
+from .loaders import trace_loader
 
 MAX_DEPTH = 4  # names and calls between a loop and the list
 

@@ -22,9 +22,9 @@ from ..language.copied_libraries import functions_reached
 from ..language.liveness import called_functions, never_spelled, run_functions, spelled_functions
 from ..language.names import calls_at_import, top_level
 from ..language.results import binds_first, name_of_result, spelled_name
+from .constructed_loaders import Loader
 from .evaluations import Evaluation, find_evaluations
 from .frameworks import OPTIMIZERS
-from .loaders import Loader
 from .own_wrappers import plain_subclasses
 from .train_loops import TrainLoop, train_loops
 

@@ -24,8 +24,9 @@ from ..language.conditions import plain_test
 from ..language.name_flow import names_in, spread
 from ..language.objects import class_of
 from ..language.training_calls import calls_that_train
+from .constructed_loaders import Loader
 from .frameworks import OPTIMIZERS
-from .loaders import SOURCE_NAMES, Loader, NextLoader, loader_of, next_loaders, trace_loader
+from .loaders import SOURCE_NAMES, NextLoader, loader_of, next_loaders, trace_loader
 from .loaders_in_lists import is_of_several
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
