@@ -1655,6 +1655,28 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "as many batches of all examples, of which a rank has fewer",
+        """
+        import torch
+        def main(Net, data, batch_size, epochs):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(Net())
+            optimizer = torch.optim.SGD(model.parameters())
+            loader = torch.utils.data.DataLoader(data, batch_size=batch_size,
+                sampler=torch.utils.data.DistributedSampler(data))
+            number = (len(data) + batch_size - 1) // batch_size
+            for epoch in range(epochs):
+                batches = iter(loader)
+                loader.sampler.set_epoch(epoch)
+                for step in range(number):  # here
+                    model(next(batches)).mean().backward()
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "violated",
+    ),
+    (
         "a loader that begins anew when a rank's batches end",
         """
         import torch

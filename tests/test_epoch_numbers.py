@@ -129,3 +129,66 @@ def test_a_loader_in_a_dictionary_is_told_by_its_key() -> None:
     after = fixed("DF402", text)
     told = "loaders['train'].sampler.set_epoch(loaders['train'].sampler.epoch + 1)"
     assert after.count(told) == 2
+
+
+BY_PHASE = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def run(phase, model, optimizer, batches):
+    for x in batches:
+        if phase == "train":
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+
+torch.distributed.init_process_group("gloo")
+data = torch.rand(64, 4)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+loaders = {"train": DataLoader(data, sampler=DistributedSampler(data)), "val": DataLoader(data)}
+for epoch in range(9):
+    for phase in loaders:
+        run(phase, model, optimizer, loaders[phase])
+"""
+
+
+def test_a_loader_of_the_phase_is_told_where_there_is_a_phase() -> None:
+    after = fixed("DF402", BY_PHASE)
+    told = "if isinstance(loaders[phase].sampler, DistributedSampler):"
+    assert f"for phase in loaders:\n        {told}" in after
+    assert found("DF402", after) == []
+
+
+MADE_ANEW = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Data:
+    def __init__(self, data):
+        self.data = data
+
+    def batches(self):
+        return DataLoader(self.data, sampler=DistributedSampler(self.data))
+
+torch.distributed.init_process_group("gloo")
+mine = Data(torch.rand(64, 4))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(9):
+    for step, x in enumerate(mine.batches()):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+def test_a_loader_that_a_function_makes_in_each_epoch_gets_a_name_and_is_told() -> None:
+    after = fixed("DF402", MADE_ANEW)
+    assert (
+        "    train_loader = mine.batches()\n"
+        "    if isinstance(train_loader.sampler, DistributedSampler):\n"
+        "        train_loader.sampler.set_epoch(epoch)\n"
+        "    for step, x in enumerate(train_loader):\n"
+    ) in after
+    assert found("DF402", after) == []

@@ -585,3 +585,86 @@ def test_a_sampler_of_another_class_or_of_another_object_is_not() -> None:
     text = OF_OBJECT.format(sampler="args.sampler") + f"class Other:\n    sampler = {DEALT}\n"
     (finding,) = found("DF401", text)
     assert not finding.edits
+
+
+ROUNDS = """\
+import torch
+from torch.utils.data import DataLoader, Subset
+
+
+def main():
+    data = torch.randn(16, 2)
+    model = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(data, batch_size=2, shuffle=True)
+    for number in range(3):
+        {again}
+        for epoch in range(2):
+            for batch in loader:
+                optimizer.zero_grad()
+                model(batch).mean().backward()
+                optimizer.step()
+        loader = DataLoader(Subset(data, range(8 + number)), batch_size=2, shuffle=True)
+    test = DataLoader(data[:4])
+
+
+if __name__ == "__main__":
+    main()
+"""
+IN_METHODS = """\
+import torch
+from torch.utils.data import DataLoader, Subset
+
+
+class Runner:
+    def __init__(self, data):
+        self.data = data
+        self.model = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        self.loader = DataLoader(data, batch_size=2, shuffle=True)
+
+    def choose(self):
+        self.loader = {chosen}
+
+    def train(self):
+        for epoch in range(2):
+            for batch in self.loader:
+                self.optimizer.zero_grad()
+                self.model(batch).mean().backward()
+                self.optimizer.step()
+            self.choose()
+
+
+if __name__ == "__main__":
+    Runner(torch.randn(16, 2)).train()
+"""
+ANOTHER = "DataLoader(Subset(self.data, range(8)), batch_size=2, shuffle=True)"
+AGAIN = "loader = DataLoader(data[number:], batch_size=2, shuffle=True)"
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        (ROUNDS.format(again="pass"), 2),
+        (ROUNDS.format(again=AGAIN), 1),
+        (IN_METHODS.format(chosen=ANOTHER), 2),
+        (IN_METHODS.replace("choose", "test").format(chosen=ANOTHER), 1),
+        (IN_METHODS.format(chosen="list(self.loader)"), 1),
+    ],
+    ids=[
+        "behind the epochs of a round",
+        "at the head of a round",
+        "in another method",
+        "in a method that evaluates",
+        "a list of its batches",
+    ],
+)
+def test_a_loader_for_the_next_round_is_dealt_as_the_first(
+    text: str, count: int, tmp_path: Path
+) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    (loop,) = Program(module(text)).train_loops
+    assert loop.loader is not None
+    assert len({loop.loader.call, *(each.call for each in loop.loader.others)}) == count
+    assert patch(script).diff().count("else DistributedSampler(") == count

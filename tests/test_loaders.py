@@ -92,6 +92,15 @@ FOUND = [
                 for batch in self.loader:
                     model(batch).backward()
         """),
+    ("an attribute that is set from outside", """
+        class Trainer:
+            def train(self):
+                for batch in self.loader:
+                    model(batch).backward()
+        trainer = Trainer()
+        trainer.loader = DataLoader(mine)
+        trainer.train()
+        """),
     ("an attribute of another object", """
         class Data:
             def __init__(self):
@@ -164,6 +173,95 @@ FOUND = [
             model(batch).backward()
         loader = DataLoader(other)
         """),
+    ("moved by map", """
+        loader = DataLoader(mine)
+        for batch in map(to_card, loader):
+            model(batch).backward()
+        """),
+    ("so many of its batches", """
+        import itertools
+        loader = DataLoader(mine)
+        for step, batch in enumerate(itertools.islice(loader, 9)):
+            model(batch).backward()
+        """),
+    ("a generator that gives each batch on", """
+        def moved(card, loader):
+            for x, y in tqdm(loader):
+                x = x.to(card)
+                yield x, y.to(card)
+        for x, y in moved(0, DataLoader(mine)):
+            model(x, y).backward()
+        """),
+    ("a generator of the object that has it", """
+        class Trainer:
+            def __init__(self):
+                self.loader = DataLoader(mine)
+            def batches(self):
+                for batch in self.loader:
+                    yield batch.cuda()
+            def train(self):
+                for batch in self.batches():
+                    model(batch).backward()
+        """),
+    ("the one of a list of pairs under whose phase a loop steps", """
+        pairs = [("val", DataLoader(other)), ("train", DataLoader(mine))]
+        for phase, loader in pairs:
+            training = phase == "train"
+            for batch in loader:
+                loss = model(batch)
+                if training:
+                    loss.backward()
+        """),
+    ("the item of a dictionary under whose phase a loop steps", """
+        loaders = dict(val=DataLoader(other), train=DataLoader(mine))
+        for phase, loader in loaders.items():
+            for batch in loader:
+                if phase == "train":
+                    model(batch).backward()
+        """),
+    ("what a call passes in the phase that its function trains in", """
+        def run(mode, batches):
+            for batch in batches:
+                if mode == "fit":
+                    model(batch).backward()
+                    optimizer.step()
+        loaders = {"val": DataLoader(other), "fit": DataLoader(mine)}
+        for phase in loaders:
+            run(phase, loaders[phase])
+        """),
+    ("the one of pairs that a call passes so", """
+        def run(mode, batches):
+            for batch in batches:
+                if mode == "fit":
+                    model(batch).backward()
+                    optimizer.step()
+        for phase, loader in (("val", DataLoader(other)), ("fit", DataLoader(mine))):
+            run(mode=phase, batches=loader)
+        """),
+    ("what one of two calls passes, the other without gradients", """
+        def run(batches):
+            for batch in batches:
+                loss = model(batch)
+                if loss.requires_grad:
+                    loss.backward()
+        run(DataLoader(mine))
+        with torch.no_grad():
+            run(DataLoader(other))
+        """),
+    ("what one of two calls passes, whose steps train in a method below", """
+        class Trainer:
+            def epoch(self, batches, phase):
+                for batch in batches:
+                    self.step(batch, phase)
+            def step(self, batch, phase):
+                loss = self.model(batch)
+                if phase == "train":
+                    loss.backward()
+                    self.optimizer.step()
+            def fit(self):
+                self.epoch(DataLoader(mine), "train")
+                self.epoch(DataLoader(other), "val")
+        """),
     ("a name of the module", """
         loader = DataLoader(mine)
         def train():
@@ -202,6 +300,28 @@ UNKNOWN = [
     ("a list of some of its batches", """
         batches = [batch for batch in DataLoader(mine) if len(batch) > 2]
         for batch in batches:
+            model(batch).backward()
+        """),
+    ("each of a list of pairs, with which a loop steps", """
+        for name, loader in [("a", DataLoader(mine)), ("b", DataLoader(mine))]:
+            for batch in loader:
+                model(batch).backward()
+        """),
+    ("a generator that leaves batches out", """
+        def long(loader):
+            for batch in loader:
+                if len(batch) < 2:
+                    continue
+                yield batch
+        for batch in long(DataLoader(mine)):
+            model(batch).backward()
+        """),
+    ("a generator that gives some on", """
+        def long(loader):
+            for batch in loader:
+                if len(batch) > 2:
+                    yield batch
+        for batch in long(DataLoader(mine)):
             model(batch).backward()
         """),
     ("an attribute outside of a class", """

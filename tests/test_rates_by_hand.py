@@ -89,6 +89,95 @@ def test_so_are_the_steps_before_a_run_is_resumed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("horizon", "after"),
+    [
+        ("(len(data) + BATCH - 1) // BATCH", "(len(data) + {0} - 1) // {0}"),
+        ("(len(data) - 1) // BATCH + 1", "(len(data) - 1) // {0} + 1"),
+        ("-(-len(data) // BATCH)", "-(-len(data) // {0})"),
+        (
+            "len(data) // BATCH + (1 if len(data) % BATCH else 0)",
+            "len(data) // {0} + (1 if len(data) % {0} else 0)",
+        ),
+        (
+            "len(data) // BATCH + int(len(data) % BATCH != 0)",
+            "len(data) // {0} + int(len(data) % {0} != 0)",
+        ),
+    ],
+)
+def test_every_size_of_a_number_that_is_rounded_up_is_that_of_all_ranks(
+    horizon: str, after: str
+) -> None:
+    text = script(rate=IN_LOOP, horizon=f"total = {horizon}")
+    assert f"total = {after}".format("(BATCH * world_size)") in fixed("DF702", text)
+
+
+@pytest.mark.parametrize(
+    ("horizon", "after"),
+    [
+        ("len(loader.dataset) // BATCH", "len(loader.dataset) // (BATCH * world_size)"),
+        (
+            "int(len(loader.dataset) / loader.batch_size)",
+            "int(len(loader.dataset) / (loader.batch_size * world_size))",
+        ),
+    ],
+)
+def test_a_loader_tells_of_its_data_and_batch(horizon: str, after: str) -> None:
+    assert f"total = {after}" in fixed("DF702", script(BY_LAMBDA, horizon=f"total = {horizon}"))
+
+
+def test_the_number_of_examples_may_have_a_name() -> None:
+    text = script(rate=IN_LOOP, horizon="n = len(data)\ntotal = n // BATCH * 3")
+    assert "total = n // (BATCH * world_size) * 3" in fixed("DF702", text)
+
+
+BY_CLASS = """
+class Poly:
+    def __init__(self, optimizer, total):
+        self.optimizer, self.total = optimizer, total
+
+    def __call__(self, step):
+        for group in self.optimizer.param_groups:
+            group["lr"] = 0.1 * (1 - step / self.total)
+
+rate = Poly(optimizer, 3 * {number})
+"""
+
+
+def test_a_class_of_the_script_that_sets_the_rate_is_a_schedule() -> None:
+    after = fixed("DF702", script(BY_CLASS.format(number="math.ceil(len(data) / BATCH)")))
+    assert "rate = Poly(optimizer, 3 * math.ceil(len(data) / (BATCH * world_size)))" in after
+    total = script(BY_CLASS.format(number="total"))
+    assert "total = len(data) // (BATCH * world_size) * 3" in fixed("DF702", total)
+
+
+DRAWN = """
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+torch.distributed.init_process_group("gloo")
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+number = len(data) // 8
+for epoch in range(3):
+    batches = iter(loader)
+    for step in range({number}):
+        batch = next(batches)
+        model(batch).mean().backward()
+        optimizer.step()
+"""
+
+
+def test_steps_that_take_a_batch_each_are_as_many_as_a_rank_has_batches() -> None:
+    after = fixed("DF702", DRAWN.format(number="number"))
+    assert "number = len(data) // (8 * world_size)" in after
+    assert found("DF702", after) == []
+    after = fixed("DF702", DRAWN.format(number="len(data) // 8"))
+    assert "range(len(data) // (8 * world_size)):" in after
+    assert found("DF702", DRAWN.format(number="len(loader)")) == []
+
+
+@pytest.mark.parametrize(
     "text",
     [
         script(),

@@ -160,8 +160,75 @@ def test_what_the_forward_pass_makes_of_a_parameter_is_in_its_graph() -> None:
     assert "over_ranks(model)(batch)" in fixed("DF204", text)
 
 
+def test_batches_that_are_bound_anew_in_each_step_do_not_follow_each_other() -> None:
+    text = script(
+        data="DataLoader(examples)",
+        forward="x, y = x.cuda(), y.cuda()\n        loss = criterion(model(x), y)\n"
+        "        loss.backward()",
+    ).replace("for batch in", "for x, y in")
+    assert "loss = criterion(over_ranks(model)(x), y)" in fixed("DF204", text)
+
+
+MICRO_BATCHES = """
+import itertools
+import torch
+from torch.utils.data import DataLoader
+
+def main():
+    model = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    batches = itertools.cycle(DataLoader(examples))
+    for step in range(9):
+        for part in range(4):
+            loss = model(next(batches)).mean()
+            (loss / 4).backward()
+        {step}
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_the_micro_batches_of_a_step_are_a_loop_that_trains() -> None:
+    repaired = fixed("DF204", MICRO_BATCHES.format(step="optimizer.step()"))
+    assert "over_ranks(model)(next(batches))" in repaired
+    (finding,) = found("DF204", MICRO_BATCHES.format(step="optimizer.later()"))
+    assert "where its optimizer steps cannot be told" in finding.because
+
+
+BY_TABLE = """
+import torch
+
+def train(model, optimizer, batches):
+    for batch in batches:
+        model(batch).sum().backward()
+        optimizer.step()
+
+def measure(model, optimizer, batches):
+    return [model(batch) for batch in batches]
+
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+{table}
+for phase in ("train", "test"):
+    {call}
+"""
+
+
+def test_a_training_that_a_table_of_functions_starts_is_one() -> None:
+    table = 'actions = {"train": train, "test": measure}'
+    text = BY_TABLE.format(table=table, call="actions[phase](model, optimizer, batches)")
+    (finding,) = found("DF204", text)
+    assert "for batch in batches" in finding.module.text(finding.at)
+    assert found("DF204", BY_TABLE.format(table=table, call="print(actions)")) == []
+
+
 UNSHARED = {
     "no loader": (script(data="batches"), "no DataLoader of its batches could be found"),
+    "so many batches, each of which is a step": (
+        script("import itertools", data="itertools.islice(batches, 9)"),
+        "line 9 takes so many batches, and each rank would take fewer",
+    ),
     "parts of a loader's batches": (
         script(
             forward="for part in batch:\n            model(part).sum().backward()\n"

@@ -602,20 +602,11 @@ REPORTED = [
         with open(path, "rb+") as file:
             torch.save(model, file)
         """),
-    ("DF402", "a loader without a name, which another function makes", """
-        from torch.utils.data import DataLoader
-        from torch.utils.data.distributed import DistributedSampler
-        def batches(data):
-            return DataLoader(data, sampler=DistributedSampler(data))
-        for epoch in range(3):
-            for batch in batches(data):
-                model(batch).backward()
-        """),
-    ("DF402", "a loader whose new name is taken", """
+    ("DF402", "a loader whose new names are taken", """
         from torch.utils.data import DataLoader
         from torch.utils.data.distributed import DistributedSampler
         for epoch in range(3):
-            for batch in DataLoader(train_loader, sampler=DistributedSampler(data)):
+            for batch in DataLoader(train_loader[epoch_loader], sampler=DistributedSampler(data)):
                 model(batch).backward()
         """),
     ("DF105", "a worker that joins a group in a function of its own", """

@@ -23,7 +23,7 @@ from ..analysis.batches.example_counts import holds_batch_size
 from ..analysis.ranks.dealing import is_for_lone_process
 from ..analysis.ranks.manual_sharding import manual_shards
 from ..analysis.ranks.rank_reach import RANKS, Role, value_for_role
-from ..analysis.training.loaders import Loader, makes_rank_sampler
+from ..analysis.training.constructed_loaders import Loader, makes_rank_sampler
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..source.branches import is_in

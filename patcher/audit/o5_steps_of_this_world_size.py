@@ -21,10 +21,10 @@ import re
 from collections.abc import Iterator
 
 from ..analysis.language.passed_arguments import argument_for_parameter
-from ..analysis.training.loaders import Loader
+from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import hangs_on_step, scheduler_steps
-from ..analysis.training.train_loops import TrainLoop
+from ..analysis.training.train_loops import NUMBERS, TrainLoop, calls_around, is_over_numbers
 from ..source.module import Module
 from ..source.tree import argument, bound_names, everywhere, within
 from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity
@@ -100,7 +100,27 @@ def intervals(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
                     " rank: with more ranks what hangs on it happens less often in an epoch",
                 )
     yield from numbers_of_steps(program, loop)
+    yield from numbers_of_draws(program, loop)
     yield from ramps(program, loop)
+
+
+def numbers_of_draws(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """``for i in range(len(data) // batch_size): x = next(batches)``, more than a rank has."""
+    module, steps = loop.module, loop.steps
+    if not isinstance(steps, ast.For) or not is_over_numbers(module, steps):
+        return
+    called = {module.last_name(call.func) for call in within(steps.body, ast.Call)}
+    if "next" not in called or "iter" in called:  # which begins the loader anew
+        return
+    for _, call in calls_around(module, steps.iter):
+        for node in call.args if module.last_name(call.func) in NUMBERS else ():
+            if is_of_all_examples(quantity(program, module, node, loop)):
+                yield violated(
+                    module,
+                    node,
+                    f"a rank's batches end before `{module.text(node)}` steps, for each of which"
+                    " one is taken: divide by the number of ranks",
+                )
 
 
 def ramps(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:

@@ -12,7 +12,7 @@ from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import parameters, precedes, within
+from ..source.tree import parameters, precedes, same_code, within
 
 MAX_DEPTH = 8
 TENSORS = ("TensorDataset", "tensor", "stack", "LongTensor", "FloatTensor", "as_tensor")
@@ -142,9 +142,9 @@ def quantity(
             first, second = of(left), of(right)
             return Quantity(first.factors + second.factors, first.divisors + second.divisors)
         case ast.BinOp(left=left, op=ast.Div() | ast.FloorDiv(), right=right):
-            first, second = of(left), of(right)
+            first, second = of(without_rest(left, right)), of(right)
             return Quantity(first.factors + second.divisors, first.divisors + second.factors)
-        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=ast.Constant()):
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right) if is_one_or_none(right):
             return of(left)
         case ast.Call():
             name = module.last_name(node.func)
@@ -157,6 +157,8 @@ def quantity(
         case ast.Attribute():
             if looks_like_world_size(program, module, node):
                 return one(WORLD)
+            if node.attr == "batch_size" and (size := size_of_loader(program, module, node, loop)):
+                return quantity(program, *size, loop, depth + 1)
             values = [
                 value
                 for value in module.attribute_values.get(node.attr, ())
@@ -165,6 +167,30 @@ def quantity(
             if len(values) == 1 and precedes(values[0], node):
                 return of(values[0])
     return one(plain_text(module, node))
+
+
+def without_rest(counted: ast.expr, size: ast.expr) -> ast.expr:
+    """``n`` of ``(n + size - 1) // size``, which rounds up; what is counted otherwise."""
+    match counted:
+        case ast.BinOp(ast.BinOp(left, ast.Add(), added), ast.Sub(), ast.Constant()):
+            pass
+        case ast.BinOp(left, ast.Add(), ast.BinOp(added, ast.Sub(), ast.Constant())):
+            pass
+        case _:
+            return counted
+    return left if same_code(added, size) else counted
+
+
+def is_one_or_none(node: ast.expr) -> bool:
+    """A constant, or one for what is left: ``1 if n % size else 0``, ``n % size != 0``."""
+    match node:
+        case ast.IfExp(body=ast.Constant(), orelse=ast.Constant()):
+            return True
+        case ast.Call(func=ast.Name(id="int" | "bool"), args=[inner]):
+            return is_one_or_none(inner) or isinstance(inner, ast.BinOp)
+        case ast.Compare(left=ast.BinOp(op=ast.Mod())):
+            return True
+    return isinstance(node, ast.Constant)
 
 
 def one(part: str) -> Quantity:
@@ -190,6 +216,17 @@ def is_made_of(module: Module, data: ast.expr, source: str, depth: int = 0) -> b
     return False
 
 
+def size_of_loader(
+    program: Program, module: Module, node: ast.Attribute, loop: TrainLoop
+) -> tuple[Module, ast.expr] | None:
+    """What ``loader.batch_size`` was made with, of the loop's loader."""
+    loader = loop.loader
+    traced = trace_loader(program, module, node.value) if loader is not None else None
+    if traced is None or loader is None or traced.call is not loader.call:
+        return None
+    return None if loader.batch_size is None else (loader.module, loader.batch_size)
+
+
 def length(program: Program, module: Module, node: ast.expr, loop: TrainLoop) -> str:
     """What ``len(node)`` is the length of: the loop's loader, its data, or something else."""
     loader = loop.loader
@@ -198,6 +235,10 @@ def length(program: Program, module: Module, node: ast.expr, loop: TrainLoop) ->
     traced = trace_loader(program, module, node)
     if traced is not None and traced.call is loader.call:
         return LOADER
+    if isinstance(node, ast.Attribute) and node.attr == "dataset":
+        owner = trace_loader(program, module, node.value)
+        if owner is not None and owner.call is loader.call:
+            return DATA
     if loader.dataset is not None and (
         module is loader.module
         and module.function(node) is module.function(loader.call)

@@ -20,7 +20,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.settings.parsed_arguments import argument_sites, arguments_at
-from ..analysis.training.loaders import loader_calls
+from ..analysis.training.constructed_loaders import loader_calls
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding

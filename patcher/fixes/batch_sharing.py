@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.training.loaders import Loader
+from ..analysis.training.constructed_loaders import Loader
 from ..editing.edits import Edit, Guard, Import, Insert, RefusedError, Replace, Rewrite, Unwrap
 from ..source.module import Module
 from ..source.tree import below, everywhere, keyword, within

@@ -10,8 +10,8 @@ import ast
 
 from ..analysis.language.objects import class_of, method_of
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.frameworks import DEALT_BATCHES
-from ..analysis.training.loaders import Loader
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..source.module import Module

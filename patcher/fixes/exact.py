@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from ..analysis.language.literal_arguments import literal_truth
 from ..analysis.ranks.manual_sharding import is_constant
 from ..analysis.settings.in_batch_negatives import is_arange, masked_products, products
-from ..analysis.training.loaders import Loader, trace_loader
+from ..analysis.training.constructed_loaders import Loader
+from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Rewrite

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Sequence
 
 from ..analysis.language.literal_arguments import CallPlace, Calls, literal
-from ..analysis.training.loaders import Loader
+from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..source.module import Module

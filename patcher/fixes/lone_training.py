@@ -16,12 +16,12 @@ from ..analysis.batches.batch_taint import NotDealtError
 from ..analysis.batches.carried_state import carried_names
 from ..analysis.batches.summed_losses import refuse_summed_losses
 from ..analysis.language.name_flow import names_in, spread
+from ..analysis.language.training_calls import GRADLESS
 from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.conversions import converted_model
 from ..analysis.models.past_wrapper import part_called_elsewhere, returned_weight
 from ..analysis.models.trained_models import names_given
 from ..analysis.models.wrapping import SHARED
-from ..analysis.training.evaluations import GRADLESS
 from ..analysis.training.frameworks import OPTIMIZERS
 from ..analysis.training.own_wrappers import other_subclasses, uses_as_value
 from ..analysis.training.program import Program

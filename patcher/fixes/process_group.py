@@ -10,8 +10,8 @@ from ..analysis.models.unused_parameters import all_get_gradients
 from ..analysis.ranks.evaluating_ranks import calls_another_wrapper
 from ..analysis.settings.parsed_arguments import parameter_with_arguments
 from ..analysis.training.accumulators import Accumulator
+from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.evaluations import Evaluation
-from ..analysis.training.loaders import Loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..analysis.training.unmoved_batches import wrapper_moves

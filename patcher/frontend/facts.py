@@ -19,9 +19,9 @@ from ..analysis.settings.constant_meanings import ConstantSetting
 from ..analysis.settings.constant_settings import constant_settings
 from ..analysis.settings.flag_roles import flag_roles
 from ..analysis.settings.pretrained_models import NO_MODEL, UnknownModel, pretrained_model
+from ..analysis.training.constructed_loaders import Loader, loader_calls, loader_from_call
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.load import read_program
-from ..analysis.training.loaders import Loader, loader_calls, loader_from_call
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..capabilities.models import models_of

@@ -44,6 +44,7 @@ from ..analysis.ranks.dealing import (
     takes_turns,
 )
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.constructed_loaders import Loader, loader_calls, loader_from_call
 from ..analysis.training.frameworks import (
     DEALS_DATA,
     DIVIDES_WORK,
@@ -51,7 +52,6 @@ from ..analysis.training.frameworks import (
     RANK_SAMPLERS,
     calls_one_of,
 )
-from ..analysis.training.loaders import Loader, loader_calls, loader_from_call
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Rewrite

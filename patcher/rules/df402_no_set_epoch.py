@@ -15,16 +15,19 @@ import ast
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.language.literal_arguments import CallPlace, calls_that_train
+from ..analysis.language.literal_arguments import CallPlace
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.language.training_calls import calls_that_train
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
+from ..analysis.training.constructed_loaders import Loader, makes_rank_sampler
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
-from ..analysis.training.loaders import AROUND, Loader, makes_rank_sampler, trace_loader
+from ..analysis.training.loaders import AROUND, trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, calls_around
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..source.branches import is_in
 from ..source.module import Module
 from ..source.tree import (
     Function,
@@ -44,6 +47,7 @@ CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
 NO_NUMBER = "there is no epoch loop to call it from"
 UNTOLD = "no sampler is told the epoch, and whether one deals what this goes over cannot be told"
+LOADER_NAMES = ("train_loader", "epoch_loader")  # for a loader without one
 MAX_CALLERS = 4  # functions through which a loader is handed on
 CountingLoop = tuple[ast.For | ast.While, str]  # and the name it counts in
 
@@ -114,7 +118,7 @@ def findings(program: Program) -> Iterator[Finding]:
             continue  # its name may be unbound, and its one iterator has begun
         kind = kind_of_sampler(dealt)
         sampler = f"{name}.sampler" if name else sampler_by_name(module, loader, epochs)
-        is_made_inside = name.partition(".")[0] in bound_names(epochs)
+        is_made_inside = reads_name_of(name, epochs)
         if not number and (is_made_inside or not sampler):
             yield Finding(loop.module, loop.steps, NO_NUMBER)
             continue
@@ -144,13 +148,19 @@ def findings(program: Program) -> Iterator[Finding]:
         )
 
 
+def reads_name_of(text: str, epochs: ast.For | ast.While) -> bool:
+    """Whether an expression, such as ``loader`` or ``loaders[phase]``, has a name of a loop."""
+    names = {part.id for part in ast.walk(ast.parse(text)) if isinstance(part, ast.Name)}
+    return not names.isdisjoint(bound_names(epochs))
+
+
 def number_passed(program: Program, loop: TrainLoop) -> str:
     """The parameter by which all calls that train pass the number of their epoch; or empty."""
     module = loop.module
     function = module.function(loop.steps)
     if function is None or loop.loader is None or not loop.loader.name:
         return ""
-    calls = calls_that_train(module, function, program.callers(function))
+    calls = calls_that_train(program, module, function, program.callers(function))
     numbers = [next((n for _, n in counting_loops(where, call)), "") for where, call in calls]
     for name in parameters(function) if calls and all(numbers) else ():
         passed = [
@@ -390,20 +400,25 @@ def has_one_order(loader: Loader) -> bool:
 def name_loader(loop: TrainLoop, kind: str, number: str) -> tuple[Edit, ...]:
     """Edits of ``for batch in DataLoader(…)`` that give the loader a name to set its epoch by.
 
-    So are those of ``bar = tqdm(DataLoader(…))`` above the loop.
+    So are those of ``bar = tqdm(DataLoader(…))`` above the loop, and of a function that makes one.
     """
     module, loader = loop.module, loop.loader
-    if loader is None or loader.module is not module or not isinstance(loop.steps, ast.For):
+    if loader is None or not isinstance(loop.steps, ast.For):
         return ()
-    name, place = "train_loader", module.statement(loader.call)
+    where, call = loader.made_by[-1] if loader.made_by else (loader.module, loader.call)
+    if where is not module:
+        return ()
+    place = module.statement(call)
     is_above = isinstance(place, ast.Assign) and place in module.body(loop.steps)
-    if not (place is loop.steps or is_above) or name in names_of(module):
+    free = [name for name in LOADER_NAMES if name not in names_of(module)]
+    if not (is_in(call, loop.steps.iter) or is_above) or not free:
         return ()
+    name = free[0]
     code = (
-        f"{name} = {module.text(loader.call)}\n"
+        f"{name} = {module.text(call)}\n"
         f"if isinstance({name}.sampler, {kind}):\n    {name}.sampler.set_epoch({number})"
     )
-    return (Insert(place, code), Rewrite(loader.call, name))
+    return (Insert(place, code), Rewrite(call, name), *import_of(module, kind))
 
 
 def names_of(module: Module) -> set[str]:
@@ -478,7 +493,7 @@ def epoch_loop(
         function = module.function(place)
         if function is None:
             return None
-        calls = calls_that_train(module, function, program.callers(function))
+        calls = calls_that_train(program, module, function, program.callers(function))
         if len(calls) != 1:
             return None
         caller, call = calls[0]

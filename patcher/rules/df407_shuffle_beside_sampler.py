@@ -12,7 +12,7 @@ Source       torch.utils.data.DataLoader (shuffle)
 import ast
 from collections.abc import Iterator
 
-from ..analysis.training.loaders import loader_calls
+from ..analysis.training.constructed_loaders import loader_calls
 from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity

@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 from ..analysis.ranks.dealing import dealt_by_hand
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.evaluations import Evaluation
-from ..analysis.training.loaders import Loader
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity

@@ -14,7 +14,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching, roles_reaching_in_function
-from ..analysis.training.loaders import Loader
+from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity

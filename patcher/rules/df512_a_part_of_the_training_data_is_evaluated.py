@@ -24,8 +24,9 @@ from collections.abc import Iterator
 from ..analysis.language.name_flow import FILLING, names_in, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.evaluating_ranks import combines, combines_parts
+from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.evaluations import Evaluation
-from ..analysis.training.loaders import Loader, loader_of, trace_loader
+from ..analysis.training.loaders import loader_of, trace_loader
 from ..analysis.training.loaders_in_lists import loaders_in_turn
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import is_backward

@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from ...recipes.script_flags import Option
-from ..analysis.training.loaders import Loader
+from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module

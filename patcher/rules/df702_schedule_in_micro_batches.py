@@ -25,17 +25,17 @@ from ..analysis.batches.example_counts import (
     counts_listed_cards,
     has_world_size,
     holds_batch_size,
-    is_count_of_data,
     is_dataset_length,
     is_divided_later,
     is_example_count,
     is_loader_length,
     resolve,
+    sizes_of_batches,
 )
 from ..analysis.ranks.rank_reach import is_world_size
 from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import steps_with_micro_batches
-from ..analysis.training.train_loops import TrainLoop
+from ..analysis.training.train_loops import TrainLoop, is_over_numbers
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.grad_scaler import makes_schedule
@@ -51,7 +51,6 @@ from ..source.tree import (
     names_within,
     parameters,
     precedes,
-    same_code,
     within,
 )
 
@@ -63,9 +62,9 @@ WORLD = "world_size"
 
 def findings(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
-        yield from example_counts(loop)
-        yield from horizons_of_all_ranks(loop)
-        yield from (each for up in as_called(program, loop) for each in horizons_of_all_ranks(up))
+        for each in (loop, *as_called(program, loop)):
+            yield from (found := [*example_counts(each)])
+            yield from horizons_of_all_ranks(each, {finding.at for finding in found})
         yield from divided_again(program, loop)
         if loop.accumulation is None or loop.loader is None:
             continue
@@ -244,7 +243,7 @@ def example_counts(loop: TrainLoop) -> Iterator[Finding]:
     module, loader = loop.module, loop.loader
     if loader is None or loader.dataset is None or not loader.distributed_samplers or loader.cycle:
         return
-    for stmt in within(loop.scope, ast.Assign):
+    for stmt in assignments_behind_loader(loop):
         for node in everywhere(stmt.value, ast.BinOp):
             left, right = node.left, node.right
             if (
@@ -266,6 +265,18 @@ def example_counts(loop: TrainLoop) -> Iterator[Finding]:
                 yield Finding(module, stmt, because, (Rewrite(node, steps),))
 
 
+def assignments_behind_loader(loop: TrainLoop) -> Iterator[ast.Assign]:
+    """The assignments of the loop's function, and of the method that makes the loader it has."""
+    yield from within(loop.scope, ast.Assign)
+    assert loop.loader is not None
+    made, module = loop.loader.call, loop.module
+    if loop.loader.module is module and loop.loader.name.startswith("self."):
+        for scope in method_bodies(loop)[1:]:
+            for stmt in within(scope, ast.Assign):
+                if module.function(stmt) is module.function(made) and precedes(made, stmt):
+                    yield stmt
+
+
 def as_called(program: Program, loop: TrainLoop) -> Iterator[TrainLoop]:
     """The loop as the epoch loop that calls its function, next to the loader and the schedule."""
     function, loader = loop.module.function(loop.steps), loop.loader
@@ -278,8 +289,11 @@ def as_called(program: Program, loop: TrainLoop) -> Iterator[TrainLoop]:
             return
 
 
-def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
-    """``len(data) // batch`` for a schedule, although each rank takes a batch in every step."""
+def horizons_of_all_ranks(loop: TrainLoop, told: set[ast.AST]) -> Iterator[Finding]:
+    """``len(data) // batch`` for a schedule, although each rank takes a batch in every step.
+
+    ``told`` are statements that have a finding already.
+    """
     module, loader = loop.module, loop.loader
     if loader is None or loader.dataset is None or not loader.distributed_samplers or loader.cycle:
         return
@@ -288,30 +302,28 @@ def horizons_of_all_ranks(loop: TrainLoop) -> Iterator[Finding]:
     size = loader.batch_size
     if size is None or has_world_size(module, size):
         return
-    quantities = computed_from(loop, step_quantities(loop) | set(restart_intervals(loop)))
+    drawn = numbers_of_draws(loop)
+    quantities = step_quantities(loop) | set(restart_intervals(loop)) | drawn
+    quantities = computed_from(loop, quantities)
     name = f"({NUMBER_OF_RANKS})" if module.occurrences(WORLD) else WORLD
-    for stmt in (each for scope in method_bodies(loop) for each in within(scope, ast.Assign)):
-        is_counted = any(module.text(target) in quantities for target in stmt.targets)
-        if not is_counted and not takes_horizon(module, stmt.value):
-            continue
-        for node in everywhere(stmt.value, ast.BinOp):
-            if loader.drop_last and is_example_count(loop, resolve(module, node.left)):
-                continue  # example_counts() takes the loader's length for it
-            if (
-                isinstance(node.op, ast.FloorDiv | ast.Div)
-                and (is_dataset_length(loop, node.left) or is_count_of_data(loop, node.left))
-                and holds_batch_size(loop, resolve(module, node.right))
-            ):
+    assigned = [each for scope in method_bodies(loop) for each in within(scope, ast.Assign)]
+    for stmt in (*assigned, *((loop.steps,) if drawn else ())):
+        value = stmt.value if isinstance(stmt, ast.Assign) else drawn_by(stmt)
+        if isinstance(stmt, ast.Assign):
+            is_counted = any(module.text(target) in quantities for target in stmt.targets)
+            if not is_counted and not takes_horizon(module, value):
+                continue
+        for node in everywhere(value, ast.BinOp) if stmt not in told else ():
+            if sizes := sizes_of_batches(loop, node):
                 if (
-                    has_world_size(module, stmt.value)
-                    or is_divided_later(loop, stmt)
-                    or counts_listed_cards(module, stmt.value)
+                    has_world_size(module, value)
+                    or (isinstance(stmt, ast.Assign) and is_divided_later(loop, stmt))
+                    or counts_listed_cards(module, value)
                 ):
                     break  # all look far and wide
                 ranks: tuple[Edit, ...] = (
                     (Insert(stmt, f"{WORLD} = {NUMBER_OF_RANKS}"),) if name == WORLD else ()
                 )
-                sizes = [node.right, *sizes_of_rest(loop, node)]
                 factors = [Rewrite(each, f"({module.operand(each)} * {name})") for each in sizes]
                 edits = (*ranks, *factors, Import("torch"))
                 because = f"{module.text(node)} counts the batches of all ranks, which step at once"
@@ -360,19 +372,6 @@ def computed_from(loop: TrainLoop, quantities: set[str]) -> set[str]:
     return texts
 
 
-def sizes_of_rest(loop: TrainLoop, quotient: ast.BinOp) -> Iterator[ast.expr]:
-    """The sizes in ``if len(data) % size: steps += 1`` that belong to ``len(data) // size``."""
-    for test in within(loop.module.scope_statements(quotient), ast.If):
-        for node in everywhere(test.test, ast.BinOp):
-            if (
-                isinstance(node.op, ast.Mod)
-                and same_code(node.left, quotient.left)
-                and same_code(node.right, quotient.right)
-                and any(isinstance(stmt, ast.AugAssign) for stmt in test.body)
-            ):
-                yield node.right
-
-
 def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
     """The statement around ``stmt`` in the block of the loader, so that all branches pass it."""
     module, loader = loop.module, loop.loader
@@ -401,7 +400,8 @@ def step_quantities(loop: TrainLoop) -> set[str]:
             texts.update(module.text(side) for side in (node.left, *node.comparators))
         elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and node.left is counter:
             texts.add(module.text(node.right))
-    for call in module.calls_to(*filter(makes_schedule, module.called_names)):
+    kinds = own_schedules(module).union(filter(makes_schedule, module.called_names))
+    for call in module.calls_to(*kinds):
         is_of_loop = any(is_within(call, scope) for scope in method_bodies(loop))
         if is_of_loop and not steps_with_micro_batches(loop, module, call):
             for value in (*call.args, *call.keywords):
@@ -466,9 +466,37 @@ def takes_horizon(module: Module, node: ast.expr) -> bool:
     )
 
 
+def numbers_of_draws(loop: TrainLoop) -> set[str]:
+    """What ``for i in range(batches): x = next(stream)`` counts to: a rank's batches end sooner."""
+    counts = isinstance(loop.steps, ast.While) or is_over_numbers(loop.module, loop.steps)
+    drawn = counts and any(
+        isinstance(call.func, ast.Name | ast.Attribute)
+        and loop.module.last_name(call.func) == "next"
+        for call in within(loop.steps.body, ast.Call)
+    )
+    return texts_in(loop.module, drawn_by(loop.steps)) if drawn else set()
+
+
+def drawn_by(loop: ast.For | ast.While) -> ast.expr:
+    """What tells how often a loop runs."""
+    return loop.iter if isinstance(loop, ast.For) else loop.test
+
+
 def is_schedule(module: Module, node: ast.expr) -> bool:
     """The construction of a learning-rate schedule."""
-    return isinstance(node, ast.Call) and makes_schedule(module.last_name(node.func))
+    if not isinstance(node, ast.Call):
+        return False
+    name = module.last_name(node.func)
+    return makes_schedule(name) or name in own_schedules(module)
+
+
+def own_schedules(module: Module) -> set[str]:
+    """The names of the module's classes that set a learning rate."""
+    return {
+        owner.name
+        for owner in module.nodes(ast.ClassDef)
+        if any(map(sets_rate, (t for stmt in everywhere(owner, ast.Assign) for t in stmt.targets)))
+    }
 
 
 @record

@@ -14,7 +14,8 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.ranks.rank_reach import is_world_size
-from ..analysis.training.loaders import Loader, trace_loader
+from ..analysis.training.constructed_loaders import Loader
+from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity

@@ -85,6 +85,9 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     refuse_parts_of_batches(program, module, steps)
     if is_of_constants(module, found.whole):
         raise NotDealtError(f"{line} goes over numbers that are written there, not over examples")
+    for call in everywhere(found.whole, ast.Call):
+        if module.dotted(call.func) == "itertools.islice":
+            raise NotDealtError(f"{line} takes so many batches, and each rank would take fewer")
     taint = spread(steps.body, {*found.numbers, *found.items})
     refuse_whole_data(program, loop, found, taint)
     if not found.numbers:

@@ -14,7 +14,7 @@ from ...source.tree import Function, argument_values, everywhere, names_within, 
 from ..language.objects import class_of, method_of
 from ..language.results import unpacked_result
 from ..ranks.rank_reach import RANK_NAMES
-from ..training.loaders import Loader
+from ..training.constructed_loaders import Loader
 from ..training.possible_values import values_of
 from ..training.program import Program
 from .random_draws import ALIKE, is_draw, is_of_helper

@@ -80,15 +80,74 @@ def counts_listed_cards(module: Module, node: ast.expr) -> bool:
 
 
 def is_dataset_length(loop: TrainLoop, node: ast.expr) -> bool:
-    """``len(dataset)`` of the loop's loader."""
+    """``len(dataset)`` of the loop's loader, or ``len(loader.dataset)``."""
     assert loop.loader is not None
     assert loop.loader.dataset is not None
     return (
         isinstance(node, ast.Call)
         and loop.module.dotted(node.func) == "len"
         and len(node.args) == 1
-        and same_code(node.args[0], loop.loader.dataset)
+        and (
+            same_code(node.args[0], loop.loader.dataset)
+            or is_of_loader(loop, node.args[0], "dataset")
+        )
     )
+
+
+def is_of_loader(loop: TrainLoop, node: ast.AST, attribute: str) -> bool:
+    """Whether an expression is an attribute of the loop's loader: ``loader.batch_size``."""
+    assert loop.loader is not None
+    stmt = loop.loader.module.statement(loop.loader.call)
+    targets = stmt.targets if isinstance(stmt, ast.Assign) else []
+    names = {loop.loader.name, *map(loop.loader.module.text, targets)}
+    return (
+        isinstance(node, ast.Attribute)
+        and node.attr == attribute
+        and loop.module.text(node.value) in names
+    )
+
+
+def sizes_of_batches(loop: TrainLoop, quotient: ast.BinOp) -> list[ast.expr]:
+    """The sizes of a batch in ``len(data) // size``, of the loop's data; none of anything else.
+
+    Also where it is rounded up: ``(len(data) + size - 1) // size``, ``-(-len(data) // size)``, and
+    ``if len(data) % size: steps += 1`` beside it.
+    """
+    module, size = loop.module, quotient.right
+    if not isinstance(quotient.op, ast.FloorDiv | ast.Div):
+        return []
+    if not holds_batch_size(loop, resolve(module, size)):
+        return []
+    counted = quotient.left.operand if isinstance(quotient.left, ast.UnaryOp) else quotient.left
+    sizes = [size]
+    while isinstance(counted, ast.BinOp) and isinstance(counted.op, ast.Add | ast.Sub):
+        added = counted.right
+        if isinstance(added, ast.BinOp) and isinstance(added.op, ast.Sub):
+            added = added.left
+        if same_code(added, size):
+            sizes.append(added)
+        elif not isinstance(added, ast.Constant):
+            return []
+        counted = counted.left
+    if not any(
+        is_dataset_length(loop, each) or is_count_of_data(loop, each)
+        for each in (counted, resolve(module, counted))
+    ):
+        return []
+    tests = [test.test for test in within(module.scope_statements(quotient), ast.If) if adds(test)]
+    return sizes + [
+        node.right
+        for part in (module.statement(quotient), *tests)
+        for node in everywhere(part, ast.BinOp)
+        if isinstance(node.op, ast.Mod)
+        and same_code(node.left, counted)
+        and same_code(node.right, size)
+    ]
+
+
+def adds(test: ast.If) -> bool:
+    """Whether a test lets something be added: ``if rest: steps += 1``."""
+    return any(isinstance(stmt, ast.AugAssign) for stmt in test.body)
 
 
 def is_example_count(loop: TrainLoop, node: ast.expr) -> bool:
@@ -106,7 +165,10 @@ def holds_batch_size(loop: TrainLoop, node: ast.expr) -> bool:
     if isinstance(size, ast.Name) and sizes[1] is size:  # the module's own
         value = loop.module.single_assignment(None, size.id)
         sizes += [] if value is None else [value]
-    return any(same_code(part, each) for each in sizes for part in below(node))
+    return any(
+        is_of_loader(loop, part, "batch_size") or any(same_code(part, each) for each in sizes)
+        for part in below(node)
+    )
 
 
 def resolve(module: Module, node: ast.expr) -> ast.expr:

@@ -11,7 +11,7 @@ from ...source.branches import heads
 from ...source.module import Module
 from ...source.tree import FUNCTIONS, Function, everywhere, mentions, precedes, within
 from ..language.conditions import may_differ_by_rank
-from ..training.evaluations import GRADLESS
+from ..language.training_calls import GRADLESS
 from ..training.program import Program
 from .batch_taint import NotDealtError
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from ...source.branches import is_in
 from ...source.module import Module
 from ...source.tree import (
+    Function,
     argument,
     bound_names,
     everywhere,
@@ -21,6 +22,7 @@ from ...source.tree import (
 )
 from .call_graph import CallGraph
 from .literal_arguments import STEPS
+from .passed_arguments import argument_for_parameter
 
 DICTIONARIES = ("dict", "collections.OrderedDict")
 MAX_DEPTH = 3  # names that stand for one another
@@ -33,31 +35,93 @@ def key_that_trains(module: Module, node: ast.Subscript) -> str:
     """
     if isinstance(node.slice, ast.Constant):
         return node.slice.value if isinstance(node.slice.value, str) else ""
-    loop = next(
-        (
-            up
-            for up in module.ancestors(node)
-            if isinstance(up, ast.For) and (node is up.iter or is_inside(node, up.iter))
-        ),
-        None,
-    )
-    if loop is None or not isinstance(node.slice, ast.Name):
+    if not isinstance(node.slice, ast.Name):
         return ""
-    for call in within(loop.body, ast.Call):
+    loop = loop_over(module, node)
+    return "" if loop is None else key_of_steps(module, loop, node.slice.id)
+
+
+def loop_over(module: Module, node: ast.expr) -> ast.For | None:
+    """The loop that goes over an expression, perhaps through calls around it."""
+    for up in module.ancestors(node):
+        if isinstance(up, ast.For) and (node is up.iter or is_inside(node, up.iter)):
+            return up
+    return None
+
+
+def key_of_steps(module: Module, block: ast.For | Function, phase: str) -> str:
+    """The text that a variable has where a loop or function steps: ``if phase == "train":``."""
+    for call in within(block.body, ast.Call):
         if isinstance(call.func, ast.Attribute) and call.func.attr in STEPS:
-            for key in keys_tested(module, call, loop, node.slice.id):
+            for key in keys_tested(module, call, block, phase):
                 return key
     return ""
 
 
-def keys_tested(module: Module, call: ast.Call, loop: ast.For, name: str) -> Iterator[str]:
+def key_in_call(module: Module, function: Function, call: ast.Call, phase: str) -> str:
+    """The text that a variable has where a function steps that a call passes it to."""
+    for name in parameters(function):
+        passed = argument_for_parameter(module, function, call, name)
+        if isinstance(passed, ast.Name) and passed.id == phase:
+            return key_of_steps(module, function, name)
+    return ""
+
+
+def pair_of(module: Module, name: ast.Name) -> tuple[ast.For, str] | None:
+    """The loop over pairs that binds a name, and what is ahead: ``for phase, loader in pairs:``."""
+    for up in module.ancestors(name):
+        if isinstance(up, ast.For) and name.id in bound_names(up.target):
+            target = up.target
+            if isinstance(target, ast.Tuple) and len(target.elts) == 2:
+                first, second = target.elts
+                if isinstance(first, ast.Name) and isinstance(second, ast.Name):
+                    return (up, first.id) if second.id == name.id else None
+            return None
+        if isinstance(up, Function):
+            return None
+    return None
+
+
+def in_phase(module: Module, name: ast.Name) -> tuple[ast.For, str] | None:
+    """The loop over pairs that binds what an inner loop goes over, and the key where that steps."""
+    pair, inner = pair_of(module, name), loop_over(module, name)
+    if pair is None or inner is None:
+        return None
+    key = key_of_steps(module, inner, pair[1])
+    return (pair[0], key) if key else None
+
+
+def second_of_pair(
+    graph: CallGraph, module: Module, pairs: ast.expr, key: str
+) -> tuple[Module, ast.expr] | None:
+    """``loader`` of ``[("train", loader), …]`` or ``{"train": loader, …}.items()`` by its key."""
+    if isinstance(pairs, ast.Call) and isinstance(pairs.func, ast.Attribute):
+        if pairs.func.attr != "items" or pairs.args:
+            return None
+        for where, value in values_of(graph, module, pairs.func.value):
+            item, only_for = item_of(where, value, key)
+            if item is not None and not only_for:
+                return where, item
+        return None
+    for where, value in values_of(graph, module, pairs):
+        for each in value.elts if isinstance(value, ast.List | ast.Tuple) else ():
+            match each:
+                case ast.Tuple(elts=[ast.Constant(value=name), item]) if name == key:
+                    return where, item
+    return None
+
+
+def keys_tested(
+    module: Module, call: ast.Call, loop: ast.For | Function, name: str
+) -> Iterator[str]:
     """The texts that a variable has to be equal to for a call to run, by the tests around it."""
     for up in module.ancestors(call):
         if up is loop:
             return
         if not isinstance(up, ast.If) or not any(is_inside(call, stmt) for stmt in up.body):
             continue
-        for test in everywhere(up.test, ast.Compare):
+        named = module.definition(up.test, up) if isinstance(up.test, ast.Name) else None
+        for test in everywhere(named or up.test, ast.Compare):
             sides = (test.left, test.comparators[0])
             names = [side.id for side in sides if isinstance(side, ast.Name)]
             texts = [side.value for side in sides if isinstance(side, ast.Constant)]

@@ -15,60 +15,6 @@ LEAVING = (ast.Return, ast.Raise)
 STEPS = ("backward", "step")
 
 
-def calls_that_train(module: Module, function: Function, calls: list[CallPlace]) -> list[CallPlace]:
-    """Those of a function's calls that may come to its training steps, if it has any; else all.
-
-    Many scripts have one function for an epoch of training and of validation, which takes a phase,
-    or no optimizer; and the steps may be in a method that is told it, ``self.step(x, train)``.
-    """
-    own = {call: callees_of(module, call) for call in within(function.body, ast.Call)}
-    training = [
-        place
-        for place in calls
-        if not is_without_gradients(*place)
-        and any(may_step(module, function, call, callees, place) for call, callees in own.items())
-    ]
-    return training or calls
-
-
-def may_step(
-    module: Module,
-    function: Function,
-    call: ast.Call,
-    callees: list[tuple[Module, Function]],
-    place: CallPlace,
-) -> bool:
-    """Whether a call in a function may be a step of a training, or run one, for a call of that."""
-    if not callees:
-        return is_step(call) and is_possible(module, function, call, (place,))
-    return is_possible(module, function, call, (place,)) and any(
-        is_step(step) and is_possible(where, callee, step, ((module, call), place))
-        for where, callee in callees
-        for step in within(callee.body, ast.Call)
-    )
-
-
-def is_step(call: ast.Call) -> bool:
-    """``loss.backward()`` and ``optimizer.step()``, as far as the name tells."""
-    return isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
-
-
-def callees_of(module: Module, call: ast.Call) -> list[tuple[Module, Function]]:
-    """The program's functions that a call certainly runs one of."""
-    return [] if module.graph is None else module.graph.callees(module, call)
-
-
-def is_without_gradients(module: Module, call: ast.Call) -> bool:
-    """Whether a call stands in ``with torch.no_grad():``."""
-    return any(
-        module.last_name(part.context_expr.func) in ("no_grad", "inference_mode")
-        for up in module.ancestors(call)
-        if isinstance(up, ast.With)
-        for part in up.items
-        if isinstance(part.context_expr, ast.Call)
-    )
-
-
 def is_possible(module: Module, function: Function, node: ast.AST, calls: Calls) -> bool:
     """Whether the calls can reach ``node`` in ``function``, by the tests around it."""
     child: ast.AST = node
@@ -120,7 +66,7 @@ def truth_of(module: Module, function: Function, calls: Calls, test: ast.expr) -
                 left=ast.Constant() as word, ops=[ast.Eq() | ast.NotEq() as op], comparators=[name]
             )
         ):
-            value = literal(module, function, calls[0], name)
+            value = passed_literal(module, function, calls, name)
             return None if value is None else (value.value == word.value) is isinstance(op, ast.Eq)
         case ast.Compare(ops=[ast.In() | ast.NotIn() as op], comparators=[words]):
             is_in = _is_among(module, function, calls[0], test.left, words)
@@ -246,6 +192,19 @@ def literal(module: Module, function: Function, place: CallPlace, name: ast.expr
         return None
     value = passed or default_value(function, name.id)
     return value if isinstance(value, ast.Constant) else None
+
+
+def passed_literal(module: Module, function: Function, calls: Calls, name: ast.expr) -> Literal:
+    """The literal that a call passes for a parameter, or its caller was told by its own caller."""
+    value = literal(module, function, calls[0], name)
+    (where, call), *above = calls
+    around = where.function(call)
+    if value is not None or not above or around is None or not isinstance(name, ast.Name):
+        return value
+    if (function, name.id) in module.stores:
+        return None
+    passed = argument_for_parameter(module, function, call, name.id)
+    return None if passed is None else passed_literal(where, around, tuple(above), passed)
 
 
 def may_be_among_others(module: Module, call: ast.Call, name: str, by_name_only: bool) -> bool:

@@ -17,7 +17,7 @@ from ...source.tree import (
     same_code,
 )
 from ..language.conditions import plain_test
-from ..training.evaluations import GRADLESS
+from ..language.training_calls import GRADLESS
 from ..training.program import Program, runs_in_training_step
 
 WRAPPERS = ("DataParallel", "DistributedDataParallel")

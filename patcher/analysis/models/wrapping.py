@@ -6,11 +6,19 @@ import ast
 import re
 
 from ...source.module import Module, cached_per_module
-from ...source.tree import FUNCTIONS, Function, argument_values, everywhere, mentions, within
+from ...source.tree import (
+    FUNCTIONS,
+    Function,
+    argument_values,
+    everywhere,
+    mentions,
+    precedes,
+    within,
+)
 from ..language.call_graph import reachable_functions
 from ..training.frameworks import AVERAGES_GRADIENTS, DIVIDES_WORK, OWNS_LOOP, calls_one_of
 from ..training.program import Program
-from ..training.train_loops import TrainLoop, is_step
+from ..training.train_loops import TrainLoop, is_over_numbers, is_step, loop_around
 from .wrapped_elsewhere import stays_in_another_class
 
 TORCH_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
@@ -94,7 +102,21 @@ def takes_steps(loop: TrainLoop) -> bool:
     """Whether a loop changes weights: an attack on a model only asks for gradients."""
     if loop.goes_back_elsewhere or loop.steps_in_function:
         return True
-    return any(is_step(call) for call in within(loop.steps.body, ast.Call))
+    return any(is_step(call) for call in within(loop.steps.body, ast.Call)) or steps_behind(loop)
+
+
+def steps_behind(loop: TrainLoop) -> bool:
+    """Whether a loop draws the micro-batches of one step, which the loop around takes behind it."""
+    around = loop_around(loop.module, loop.steps)
+    return (
+        loop.loader is not None
+        and isinstance(loop.steps, ast.For)
+        and is_over_numbers(loop.module, loop.steps)
+        and around is not None
+        and any(
+            is_step(call) and precedes(loop.steps, call) for call in within(around.body, ast.Call)
+        )
+    )
 
 
 def loops_that_step(program: Program) -> list[TrainLoop]:

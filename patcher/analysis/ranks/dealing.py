@@ -10,7 +10,7 @@ from ...source.branches import exclusive
 from ...source.module import Module
 from ...source.tree import below, everywhere, is_inside, within
 from ..language.names import answered_once
-from ..training.loaders import Loader
+from ..training.constructed_loaders import Loader
 from ..training.program import Program
 from .batch_samplers import deals_by_rank
 from .manual_sharding import looks_like_rank, manual_shards

@@ -16,8 +16,8 @@ from ....record import record
 from ...source.module import Module
 from ...source.tree import argument, below, everywhere, mentions, parameters, within
 from ..language.passed_arguments import argument_for_parameter, default_value
+from ..training.constructed_loaders import Loader, loader_calls, loader_from_call
 from ..training.frameworks import OPTIMIZERS
-from ..training.loaders import Loader, loader_calls, loader_from_call
 from ..training.program import Program
 from .constant_members import members
 

@@ -24,7 +24,7 @@ from ...source.tree import (
 )
 from ..language.call_graph import CallGraph
 from ..language.name_flow import roots
-from .loaders import Loader
+from .constructed_loaders import Loader
 from .meters import Meter, meter_of
 
 MESSAGES = ("print", "info", "debug", "warning", "set_description", "set_postfix", "update")

@@ -1,7 +1,8 @@
-"""Generators of the program that go over a loader again and again.
+"""Generators of the program that go over a loader, again and again or once.
 
 ``def infinite(loader): while True: yield from loader``, as scripts that count steps have them.
 Unlike itertools.cycle they keep no batch: each pass begins the loader anew, in another order.
+Others give each batch on, moved to a card: ``for batch in loader: yield batch.cuda()``.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from ...source.tree import Function, is_true, parameters, within
 from ..language.call_graph import CallGraph
 from ..language.passed_arguments import argument_for_parameter
 
+LEAVES = (ast.Break, ast.Continue, ast.Return)
 COUNTS_ON = ("count", "repeat")
 
 
@@ -40,6 +42,36 @@ def endless_batches(graph: CallGraph, module: Module, call: ast.Call) -> Endless
             passed = argument_for_parameter(where, function, call, name)
             if passes and passed is call.args[0] and (function, name) not in where.stores:
                 return EndlessBatches(where, function, name, passes)
+    return None
+
+
+def passed_on(graph: CallGraph, module: Module, call: ast.Call) -> tuple[Module, ast.expr] | None:
+    """What a generator goes over, where it gives one batch on for each; with its module.
+
+    Of a method that is called by ``self.batches()`` it may be an attribute of the object.
+    """
+    if not isinstance(call.func, ast.Name | ast.Attribute):
+        return None
+    for where, function in graph.callees(module, call)[:1]:
+        yields = within(function.body, ast.Yield)
+        if len(yields) != 1 or any(within(function.body, ast.YieldFrom)):
+            return None
+        stmt = where.statement(yields[0])
+        loop = where.parents[stmt]
+        if (
+            not isinstance(loop, ast.For)
+            or loop not in function.body
+            or stmt not in loop.body
+            or any(within(loop.body, kind) for kind in LEAVES)
+        ):
+            return None  # it leaves batches out
+        if loop_over := [name for name in parameters(function) if is_over(where, loop.iter, name)]:
+            passed = argument_for_parameter(where, function, call, loop_over[0])
+            is_bound = (function, loop_over[0]) in where.stores
+            return None if passed is None or is_bound else (module, passed)
+        is_own = isinstance(loop.iter, ast.Attribute) and where.text(loop.iter.value) == "self"
+        if is_own and module.text(call.func).startswith("self."):
+            return where, loop.iter
     return None
 
 

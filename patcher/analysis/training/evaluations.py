@@ -26,12 +26,13 @@ from ...source.tree import (
     within,
 )
 from ..language.call_graph import CallGraph
+from ..language.training_calls import GRADLESS
 from .accumulators import Accumulator, accumulated
-from .loaders import Loader, loader_of
+from .constructed_loaders import Loader
+from .loaders import loader_of
 from .train_loops import is_backward
 
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
-GRADLESS = ("no_grad", "inference_mode")
 
 
 @record

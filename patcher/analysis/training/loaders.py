@@ -7,34 +7,45 @@ A loop may iterate over ``enumerate(tqdm(train_dataloader))``, ``self.loader`` o
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable, Iterator
+import re
+from collections.abc import Iterator
 from typing import TypeVar
 
-from ....record import record, replace
+from ....record import replace
 from ...source.branches import exclusive
 from ...source.module import Module
 from ...source.tree import (
     Function,
     argument,
     everywhere,
-    is_none,
-    keyword,
+    is_inside,
     parameters,
     position,
     within,
 )
 from ..language.binding_tests import reaching
 from ..language.call_graph import CallGraph, is_left_to_subclasses
-from ..language.call_options import values_in_options
-from ..language.dictionaries import is_of_other_phase, item_of, key_that_trains, values_of
+from ..language.dictionaries import (
+    in_phase,
+    is_of_other_phase,
+    item_of,
+    key_in_call,
+    key_that_trains,
+    pair_of,
+    second_of_pair,
+    values_of,
+)
 from ..language.iterated_attributes import iterated_attributes
-from ..language.literal_arguments import CallPlace, calls_that_train, is_possible
+from ..language.literal_arguments import is_possible
 from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
-from .endless_batches import endless_batches
-from .frameworks import RANK_SAMPLERS
-from .own_loaders import makes_loader, own_loaders
+from ..language.training_calls import calls_that_train
+from .constructed_loaders import Loader, loader_from_call, may_get, of_any_branch
+from .endless_batches import endless_batches, passed_on
+from .own_loaders import makes_loader
+
+EVALUATES = re.compile("eval|val|test|predict|infer|score", re.IGNORECASE)
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
 
@@ -57,106 +68,6 @@ ELEMENT_CALLS = (
 
 # The names under which such calls take it.
 SOURCE_NAMES = ("iterable", "loader", "data_loader", "seq", "population")
-
-
-@record
-class Loader:
-    """A DataLoader: its construction and what it loads from."""
-
-    module: Module  # of the construction
-    name: str  # its name in ``scope``, or empty
-    scope: Function | None  # the function that uses it
-    call: ast.Call  # the construction
-    dataset: ast.expr | None
-    samplers: tuple[ast.expr, ...]  # constructions of its sampler, one per branch
-    batch_size: ast.expr | None
-    drop_last: bool  # whether an incomplete last batch is dropped
-    cycle: ast.Call | None = None  # itertools.cycle around it, or a generator like it
-    made_by: tuple[CallPlace, ...] = ()  # calls of functions that return it, the innermost first
-    others: tuple[Loader, ...] = ()  # what other branches construct in its place
-    only_for: str = ""  # ``x == 'train'``: the one of a dictionary's loaders, made by one call
-    held_in: str | None = ""  # ``.loader`` of the object that is gone over; None: no attribute
-
-    def shares_with(self, other: Loader) -> bool:
-        """Whether both use one sampler; without samplers, whether they are one construction."""
-        if self.samplers or other.samplers:
-            return bool(set(self.samplers) & set(other.samplers))
-        return self.call is other.call
-
-    def is_same(self, other: Loader) -> bool:
-        """Whether both are one object, and not two that one construction makes."""
-        return self.shares_with(other) and self.made_by == other.made_by
-
-    @property
-    def factory_call(self) -> ast.Call | None:
-        """The call of the function that constructs it."""
-        return self.made_by[0][1] if self.made_by else None
-
-    def name_in(self, holder: str) -> str:
-        """Its name where ``holder`` is gone over, which it is or which has it; or empty."""
-        return "" if self.held_in is None else holder + self.held_in
-
-    def may_come_to(self, node: ast.AST) -> bool:
-        """Whether the calls that make this loader may come to ``node`` beside its construction."""
-        function = self.module.function(self.call)
-        if function is None or not self.made_by or self.module.function(node) is not function:
-            return True
-        return is_possible(self.module, function, node, self.made_by)
-
-    @property
-    def batch_sampler(self) -> ast.expr | None:
-        """What makes its batches: the argument, where that is not None."""
-        word = keyword(self.call, "batch_sampler")
-        return None if word is None or is_none(word.value) else word.value
-
-    @property
-    def distributed_samplers(self) -> list[ast.Call]:
-        """Constructions of a DistributedSampler that this loader may use."""
-        return [
-            node
-            for sampler in self.samplers
-            for node in everywhere(sampler, ast.Call)
-            if makes_rank_sampler(self.module, node) and self._is_meant(node)
-        ]
-
-    def _is_meant(self, sampler: ast.Call) -> bool:
-        """Whether a sampler is for this one of a dictionary's loaders, by the test around it."""
-        key = self.only_for.rpartition(" == ")[2]
-        tests = [up.test for up in self.module.ancestors(sampler) if isinstance(up, ast.IfExp)]
-        meant = not key or not tests or any(key in self.module.text(test) for test in tests)
-        return meant and self.may_come_to(sampler)
-
-
-def makes_rank_sampler(module: Module, call: ast.Call) -> bool:
-    """Whether a call makes a sampler for ranks, also by ``kind = Random if alone else Ranked``."""
-    values = module.alternatives(call.func, call.func) or [call.func]
-    kinds = [
-        kind
-        for value in values
-        for kind in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
-    ]
-    return any(module.last_name(kind) in RANK_SAMPLERS for kind in kinds)
-
-
-def of_any_branch(found: Iterable[Loader | None]) -> Loader | None:
-    """The first loader, with the others as what other branches construct in its place.
-
-    What is told of it holds for all: the batch size is unknown where they differ.
-    """
-    loaders: dict[tuple[ast.Call, tuple[CallPlace, ...]], Loader] = {}
-    for loader in found:
-        for each in () if loader is None else (loader, *loader.others):
-            loaders.setdefault((each.call, each.made_by), each)
-    if not loaders:
-        return None
-    first, *others = loaders.values()
-    sizes = [each.module.text(each.batch_size) for each in loaders.values() if each.batch_size]
-    return replace(
-        first,
-        others=tuple(replace(each, others=()) for each in others),
-        drop_last=all(each.drop_last for each in loaders.values()),
-        batch_size=first.batch_size if sizes == sizes[:1] * len(loaders) else None,
-    )
 
 
 NextLoader = tuple[ast.Call, Loader]  # next(loader), and the loader
@@ -211,9 +122,11 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
     return None
 
 
-def _trace_item(graph: CallGraph, module: Module, node: ast.Subscript, depth: int) -> Loader | None:
+def _trace_item(
+    graph: CallGraph, module: Module, node: ast.Subscript, depth: int, key: str = ""
+) -> Loader | None:
     """The loader ``loaders["train"]``, also of ``loaders[phase]`` where that is what trains."""
-    key = key_that_trains(module, node)
+    key = key or key_that_trains(module, node)
     for where, value, call in _dictionaries(graph, module, node.value) if key else ():
         item, only_for = item_of(where, value, key)
         if item is None:
@@ -257,113 +170,6 @@ def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
     return replace(loader, name="" if is_around else loader.name_in(node.id), scope=scope)
 
 
-def loader_calls(graph: CallGraph) -> Iterator[tuple[Module, ast.Call]]:
-    """The constructions of torch's DataLoader in all modules."""
-    for module in graph.modules:
-        for call in module.calls_to("DataLoader", *own_loaders(graph)):
-            if makes_loader(graph, module, call):
-                yield module, call
-
-
-def loader_from_call(module: Module, call: ast.Call) -> Loader:
-    """Describe the loader that ``DataLoader(…)`` constructs."""
-    stmt = module.statement(call)
-    target = stmt.targets[0] if isinstance(stmt, ast.Assign) and stmt.value is call else None
-    sampler, size = argument(call, 3, "sampler"), argument(call, 1, "batch_size")
-    drop = argument(call, 8, "drop_last")
-    sizes = [size] if size is not None else values_in_options(module, call, "batch_size")
-    drops = [drop] if drop is not None else values_in_options(module, call, "drop_last")
-    return Loader(
-        module,
-        module.text(target) if isinstance(target, ast.Name | ast.Attribute) else "",
-        module.function(call),
-        call,
-        argument(call, 0, "dataset"),
-        _samplers_in_options(module, call) if sampler is None else _samplers(module, sampler),
-        sizes[0] if len(sizes) == 1 else None,
-        bool(drops) and all(isinstance(d, ast.Constant) and d.value is True for d in drops),
-    )
-
-
-def _samplers_in_options(module: Module, call: ast.Call) -> tuple[ast.expr, ...]:
-    """What ``**options`` has for a sampler, also in a dictionary that is made for the call.
-
-    Such as ``**{**options, "sampler": DistributedSampler(data)}``.
-    """
-    values = values_in_options(module, call, "sampler")
-    return tuple(each for value in values for each in _samplers(module, value))
-
-
-def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
-    """The constructions behind a sampler argument, also in ``for d, s in zip(sets, samplers)``."""
-    values = module.alternatives(sampler, sampler) or _own_attribute(module, sampler)
-    if isinstance(sampler, ast.IfExp):
-        parts = [value for _, value in _of_branches(module, sampler)]
-        calls = (call for value in parts for call in everywhere(value, ast.Call))
-        values = parts if any(makes_rank_sampler(module, call) for call in calls) else []
-    if values:
-        return tuple(values)
-    if isinstance(sampler, ast.Name):
-        for part in _comprehension_sources(module, sampler):
-            lists = [v for v in module.alternatives(part, part) if isinstance(v, ast.ListComp)]
-            if lists:
-                return tuple(value.elt for value in lists)
-    return (sampler,)
-
-
-def _own_attribute(module: Module, node: ast.expr) -> list[ast.expr]:
-    """What the class around ``self.sampler`` assigns to it."""
-    match node:
-        case ast.Attribute(value=ast.Name(id="self"), attr=name):
-            owner = module.enclosing_class(node)
-            values = module.attribute_values.get(name, ())
-            return [value for value in values if module.enclosing_class(value) is owner]
-    return []
-
-
-def _of_branches(module: Module, choice: ast.IfExp) -> list[tuple[ast.expr, ast.expr]]:
-    """The branches of ``sampler if train else None``, each with what its name stands for.
-
-    None where no branch is a name: a construction is looked at where it stands.
-    """
-    branches = (choice.body, choice.orelse)
-    named = [(each, value) for each in branches for value in module.alternatives(each, choice)]
-    if not named:
-        return []
-    return [*named, *((each, each) for each in branches if not isinstance(each, ast.Name))]
-
-
-def _may_get(
-    module: Module, function: Function, loader: Loader, sampler: ast.expr, at: CallPlace
-) -> bool:
-    """Whether a call of the function that makes a loader lets it have a sampler."""
-    if not is_possible(module, function, sampler, (at,)):
-        return False
-    choice = argument(loader.call, 3, "sampler")
-    if not isinstance(choice, ast.IfExp):
-        return True
-    branches = [branch for branch, value in _of_branches(module, choice) if value is sampler]
-    return not branches or any(is_possible(module, function, each, (at,)) for each in branches)
-
-
-def _comprehension_sources(module: Module, name: ast.Name) -> Iterator[ast.expr]:
-    """The iterables that ``name`` is a loop variable of, in the comprehensions around it."""
-    for up in module.ancestors(name):
-        if not isinstance(up, ast.ListComp | ast.GeneratorExp):
-            continue
-        for part in up.generators:
-            source: ast.expr | None = None
-            if isinstance(part.target, ast.Name) and part.target.id == name.id:
-                source = part.iter
-            elif isinstance(part.target, ast.Tuple) and isinstance(part.iter, ast.Call):
-                names = [item.id if isinstance(item, ast.Name) else "" for item in part.target.elts]
-                zipped = module.dotted(part.iter.func) == "zip"
-                if zipped and name.id in names and len(part.iter.args) == len(names):
-                    source = part.iter.args[names.index(name.id)]
-            if source is not None:
-                yield source
-
-
 def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) -> Loader | None:
     name = module.last_name(call.func)
     if makes_loader(graph, module, call):
@@ -381,6 +187,10 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
     if endless_batches(graph, module, call) is not None:
         loader = trace_loader(graph, module, call.args[0], depth + 1)
         return loader and replace(loader, cycle=call)
+    if name == "map" and len(call.args) == 2 and isinstance(call.func, ast.Name):
+        return trace_loader(graph, module, call.args[1], depth + 1)
+    if (source_of_all := passed_on(graph, module, call)) is not None:
+        return trace_loader(graph, *source_of_all, depth + 1)
     results = _possible_results(graph, module, call)
     found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
     return found or _trace_iterated(graph, module, call, depth)
@@ -444,6 +254,9 @@ def returned_values(
 
 def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) -> Loader | None:
     function = module.function(name)
+    if (phase := in_phase(module, name)) is not None:
+        item = second_of_pair(graph, module, phase[0].iter, phase[1])
+        return item and trace_loader(graph, *item, depth + 1)
     stores = [n for n in module.stores.get((function, name.id), []) if position(n) < position(name)]
     here = module.statement(name)
     stores = [
@@ -454,7 +267,9 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
         and not is_of_other_phase(module, store, name)
     ]
     if stores:
-        return _trace_stores(graph, module, reaching(module, stores[::-1], name), depth)
+        found = _trace_stores(graph, module, reaching(module, stores[::-1], name), depth)
+        late = carried_stores(module, name, stores) if found is not None else []
+        return of_any_branch((found, *(_trace_store(graph, module, each, depth) for each in late)))
     while function is not None:
         if name.id in parameters(function):
             return _trace_parameter(graph, module, function, name.id, depth)
@@ -462,6 +277,27 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
         if stores := module.stores.get((function, name.id), []):
             return _trace_stores(graph, module, reaching(module, stores, inner), depth)
     return None
+
+
+def carried_stores(module: Module, name: ast.Name, early: list[ast.Name]) -> list[ast.Name]:
+    """Bindings behind ``name`` that it has in the next pass of a loop around both.
+
+    Such as ``loader = DataLoader(chosen)`` behind the epochs of a round; ``early`` are those ahead.
+    """
+    function = module.function(name)
+    late = [n for n in module.stores[function, name.id] if position(n) > position(name)]
+    found: list[ast.Name] = []
+    for up in module.ancestors(name) if late else ():
+        if up is function or any(is_inside(each, up) for each in early):
+            break
+        if isinstance(up, ast.For | ast.While):
+            found = [
+                store
+                for store in late
+                if is_inside(store, up)
+                and isinstance(module.parents[store], ast.Assign | ast.AnnAssign)
+            ]
+    return found
 
 
 def _trace_stores(
@@ -504,13 +340,42 @@ def _trace_parameter(
     Of a function that trains they are those that it may train with.
     """
     passed: list[Loader] = []
-    for where, call in calls_that_train(module, function, graph.callers(function)):
+    for where, call in calls_that_train(graph, module, function, graph.callers(function)):
         value = argument_for_parameter(module, function, call, name)
-        loader = None if value is None else trace_loader(graph, where, value, depth + 1)
+        loader = (
+            None
+            if value is None
+            else _trace_in_phase(graph, where, value, function, call, depth)
+            or trace_loader(graph, where, value, depth + 1)
+        )
         if loader is None:
             return None
         passed.append(loader)
     return of_any_branch(passed)
+
+
+def _trace_in_phase(
+    graph: CallGraph,
+    module: Module,
+    value: ast.expr,
+    function: Function,
+    call: ast.Call,
+    depth: int,
+) -> Loader | None:
+    """The loader that a call passes in the phase that its function trains in.
+
+    ``run(phase, loaders[phase])``, and ``for phase, loader in pairs: run(phase, loader)``.
+    """
+    where = graph.module_of(function)
+    if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Name):
+        key = key_in_call(where, function, call, value.slice.id)
+        return _trace_item(graph, module, value, depth, key) if key else None
+    pair = pair_of(module, value) if isinstance(value, ast.Name) else None
+    key = key_in_call(where, function, call, pair[1]) if pair is not None else ""
+    if pair is None or not key:
+        return None
+    item = second_of_pair(graph, module, pair[0].iter, key)
+    return item and trace_loader(graph, *item, depth + 1)
 
 
 def _trace_attribute(
@@ -524,12 +389,48 @@ def _trace_attribute(
         found = class_of(graph, module, node.value)
     if found is None:
         return None
-    return of_any_branch(
-        trace_loader(graph, where, value, depth + 1)
+    owner = found[1]
+    own = (
+        trace_loader(graph, home, value, depth + 1)
         if index is None
-        else _trace_unpacked(graph, where, value, index, depth + 1)
-        for owner in (found, *_classes_with(graph, found[1], node.attr))
-        for where, value, index in _values_of(owner, node.attr)
+        else _trace_unpacked(graph, home, value, index, depth + 1)
+        for each in (found, *_classes_with(graph, owner, node.attr))
+        for home, value, index in _values_of(each, node.attr)
+    )
+    outside = (
+        trace_loader(graph, other, value, depth + 1)
+        for other in graph.modules
+        for value in other.attribute_values.get(node.attr, ())
+        if not is_inside(value, owner) and is_set_on(graph, other, value, node.attr, owner)
+    )
+    return of_any_branch((*own, *outside))
+
+
+def is_set_on(
+    graph: CallGraph, module: Module, value: ast.expr, name: str, owner: ast.ClassDef
+) -> bool:
+    """Whether a value is given to an attribute of an object of a class, ``trainer.loader = …``."""
+    stmt = module.statement(value)
+    for target in stmt.targets if isinstance(stmt, ast.Assign) else ():
+        if isinstance(target, ast.Attribute) and target.attr == name:
+            found = class_of(graph, module, target.value)
+            return found is not None and found[1] is owner
+    return False
+
+
+def is_bound_anew(
+    module: Module, target: ast.Attribute, value: ast.expr, first: ast.Attribute
+) -> bool:
+    """Whether another method gives ``self.loader`` another loader, as for the next round.
+
+    Not one that evaluates, which may need the attribute for its own, nor wraps what is there.
+    """
+    method = module.function(target)
+    return (
+        method is not None
+        and method is not module.function(first)
+        and not EVALUATES.search(method.name)
+        and all(each.attr != target.attr for each in everywhere(value, ast.Attribute))
     )
 
 
@@ -549,7 +450,12 @@ def _values_of(
         if (method := module.function(stmt)) is None or not is_left_to_subclasses(module, method)
     ]
     for target, value, index in places:
-        if target is places[0][0] or exclusive(target, places[0][0]):
+        first = places[0][0]
+        if (
+            target is first
+            or exclusive(target, first)
+            or is_bound_anew(module, target, value, first)
+        ):
             yield module, value, index
 
 
@@ -673,7 +579,7 @@ def _trace_result(
         replace(
             each,
             others=(),
-            samplers=tuple(s for s in each.samplers if _may_get(module, function, each, s, place))
+            samplers=tuple(s for s in each.samplers if may_get(module, function, each, s, place))
             or each.samplers,
             made_by=(*each.made_by, place) if is_made_in(each, function) else each.made_by,
         )

@@ -8,9 +8,11 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import bound_names, everywhere, parameters
 from ..language.call_graph import CallGraph
+from ..language.dictionaries import in_phase, key_that_trains
 from ..language.name_flow import names_in
 from ..language.passed_arguments import argument_for_parameter
-from .loaders import Loader, trace_loader
+from .constructed_loaders import Loader
+from .loaders import trace_loader
 
 MAX_DEPTH = 4  # names and calls between a loop and the list
 
@@ -25,8 +27,15 @@ def loaders_in_turn(graph: CallGraph, module: Module, loop: ast.For) -> Iterator
 
 
 def is_of_several(graph: CallGraph, module: Module, loop: ast.For) -> bool:
-    """Whether a loop goes over one loader after the other of those that a loop around it takes."""
+    """Whether a loop goes over one loader after the other of those that a loop around it takes.
+
+    And steps with each: not in one phase alone.
+    """
     names = names_in(loop.iter)
+    if any(in_phase(module, name) for name in everywhere(loop.iter, ast.Name)):
+        return False
+    if any(key_that_trains(module, item) for item in everywhere(loop.iter, ast.Subscript)):
+        return False
     return any(
         len({loader.call for loader in loaders_in_turn(graph, module, up)}) > 1
         for up in module.ancestors(loop)

@@ -20,11 +20,11 @@ from ..language.argv_fields import argv_fields
 from ..language.call_graph import CallGraph, reachable_functions
 from ..language.copied_libraries import functions_reached
 from ..language.liveness import called_functions, never_spelled, run_functions, spelled_functions
-from ..language.names import calls_at_import
+from ..language.names import calls_at_import, top_level
 from ..language.results import binds_first, name_of_result, spelled_name
+from .constructed_loaders import Loader
 from .evaluations import Evaluation, find_evaluations
 from .frameworks import OPTIMIZERS
-from .loaders import Loader
 from .own_wrappers import plain_subclasses
 from .train_loops import TrainLoop, train_loops
 
@@ -52,7 +52,9 @@ class Program(CallGraph):
         if packages & OTHER_FRAMEWORKS and "torch" not in packages:
             return False  # paddle has a DataParallel and a DataLoader of its own
         if not self.script.is_program:
-            return self._trains_at_import
+            wraps = self.script.calls_to("DataParallel") if self.makes_optimizer_for_wrapped else ()
+            is_run = any(self.script.function(call) is None for call in wraps)
+            return is_run or self._trains_at_import
         return (
             bool(self.train_loops)
             or bool(self.evaluations)
@@ -76,9 +78,16 @@ class Program(CallGraph):
     @cached_property
     def _trains_at_import(self) -> bool:
         """Whether importing the script, which has no main guard, trains or makes a group."""
-        names = {self.script.last_name(call.func) for call in calls_at_import(self.script)}
+        calls = calls_at_import(self.script)
+        names = {self.script.last_name(call.func) for call in calls}
         if not names:
             return False
+        bound = top_level(self.script)
+        for call in calls:  # actions[phase](model), of actions = {"train": train}
+            for name in everywhere(call.func, ast.Name):
+                value = bound.get(name.id)
+                if isinstance(value, ast.expr):
+                    names |= {part.id for part in everywhere(value, ast.Name)}
         run = reachable_functions(self, names)
         groups = self.calls_to("init_process_group")
         places = [(loop.module, loop.steps) for loop in self.train_loops]

@@ -21,11 +21,12 @@ from ...source.tree import (
 )
 from ..language.call_graph import CallGraph
 from ..language.conditions import plain_test
-from ..language.literal_arguments import calls_that_train
 from ..language.name_flow import names_in, spread
 from ..language.objects import class_of
+from ..language.training_calls import calls_that_train
+from .constructed_loaders import Loader
 from .frameworks import OPTIMIZERS
-from .loaders import SOURCE_NAMES, Loader, NextLoader, loader_of, next_loaders, trace_loader
+from .loaders import SOURCE_NAMES, NextLoader, loader_of, next_loaders, trace_loader
 from .loaders_in_lists import is_of_several
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
@@ -266,7 +267,7 @@ def _loops_around_calls(
     steps = any(is_step(call) for each in below for call in within(each.body, ast.Call))
     called = [*graph.callers(function), *_calls_of_overridden(graph, function)]
     called += _steps_by_closure(graph, function)
-    for where, call in calls_that_train(module, function, called):
+    for where, call in calls_that_train(graph, module, function, called):
         loop, caller = loop_around(where, call), where.function(call)
         if loop is not None:
             if steps or any(is_step(each) for each in within(loop.body, ast.Call)):
@@ -319,7 +320,7 @@ def _train_loop(
     if not all(map(is_backward, backwards)):
         test, modulo, in_else = None, None, False  # what its losses are divided by is elsewhere
     outer = loop_around(module, loop)
-    loader = loader_of(graph, module, loop) if isinstance(loop, ast.For) else None
+    loader = loader_of_steps(graph, module, loop) if isinstance(loop, ast.For) else None
     if loader is not None and isinstance(loop, ast.For) and is_of_several(graph, module, loop):
         loader = None  # to deal one of them would leave the others as they are
     if (
@@ -358,6 +359,15 @@ def _train_loop(
             for call in within(function.body, ast.Call)
         ),
     )
+
+
+def loader_of_steps(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
+    """The loader of a loop that steps, also of ``islice(loader, n)``: each rank takes n steps."""
+    loader = loader_of(graph, module, loop)
+    for name, call in calls_around(module, loop.iter) if loader is None else ():
+        if name == "islice" and call.args:
+            return trace_loader(graph, module, call.args[0])
+    return loader
 
 
 def repeats(module: Module, loop: ast.For, outer: ast.For) -> bool:
