@@ -38,6 +38,7 @@ def ways_to_steps(graph: CallGraph, module: Module, function: Function, depth: i
         ((module, function, call),)
         for call in calls
         if isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
+        if not graph.callees(module, call)  # such as the program's own self.step(batch, train)
     ]
     if own or depth == MAX_DEPTH:
         return own
