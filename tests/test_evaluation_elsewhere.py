@@ -205,14 +205,20 @@ for batch in train:
     steps.update(batch)
 held_out = DataLoader(others)
 for batch in held_out:
-    with torch.no_grad():
+    {around}:
         print(steps.update(batch, training={training}))
 """
+NO_GRAD = "with torch.no_grad()"  # where loss.backward() would raise
 
 
-@pytest.mark.parametrize(("training", "trained"), [("True", 2), ("False", 1)])
-def test_a_step_that_is_told_not_to_train_trains_nothing(training: str, trained: int) -> None:
-    text = TOLD_TO_TRAIN.format(training=training)
+@pytest.mark.parametrize(
+    ("around", "training", "trained"),
+    [("if others", "True", 2), ("if others", "False", 1), (NO_GRAD, "rest", 1)],
+)
+def test_a_step_that_is_told_not_to_train_trains_nothing(
+    around: str, training: str, trained: int
+) -> None:
+    text = TOLD_TO_TRAIN.format(around=around, training=training)
     assert len(Program(module(text)).train_loops) == trained
     assert len(found("DF401", text)) == trained - 1
 

@@ -97,7 +97,8 @@ def handed_cache(
     """
     handed = [each for each in handed_paths(program, module, call, path) if not is_handed_on(*each)]
     reads = [read for read in map(reads_instead, handed) if read is not None]
-    if reads and roles_reaching(program, module, call) >= RANKS:
+    locked = all(holds_file_lock(program, module, each) for each in (call, *reads))
+    if reads and not locked and roles_reaching(program, module, call) >= RANKS:
         because = f"another rank looks for it in line {reads[0].lineno}, and has it read"
         is_sure = all(reads_instead(each) is not None or is_result(each) for each in handed)
         yield Finding(module, call, because, edits if is_sure else (), severity=Severity.DEGRADED)
