@@ -162,6 +162,7 @@ def test_the_object_gets_the_wrapper(parts: dict[str, str], code: str) -> None:
     "parts",
     [
         pytest.param({"asked": 'name.startswith("weight")'}, id="the whole of a name"),
+        pytest.param({"asked": 'name == "weight"'}, id="a whole name"),
         pytest.param({"asked": "self.model.head.bias"}, id="a part of the model"),
         pytest.param(
             {"above": "if wanted(args):\n        attack = Attack(model)"},

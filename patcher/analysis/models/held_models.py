@@ -16,6 +16,7 @@ from ...source.tree import (
     FUNCTIONS,
     Function,
     argument,
+    bound_names,
     everywhere,
     is_elif,
     is_inside,
@@ -233,7 +234,7 @@ def goes_back_through(program: Program, owner: ClassOf, method: Callee, attr: st
 def takes_wrapper(program: Program, owner: ClassOf, attr: str) -> bool:
     """Whether a class asks nothing of the model that a wrapper answers otherwise."""
     for module, definition in classes_above(program, owner):
-        if any(mentions(definition, word) for word in BY_NAME):
+        if any(mentions(definition, word) for word in BY_NAME) or compares_names(definition):
             return False
         for use in everywhere(definition, ast.Attribute):
             if module.text(use) != f"self.{attr}":
@@ -248,3 +249,19 @@ def takes_wrapper(program: Program, owner: ClassOf, attr: str) -> bool:
             if is_asked_alike and isinstance(around, FUNCTIONS) and around.name == "__init__":
                 return False  # names that it may keep begin otherwise in the wrapper
     return True
+
+
+def compares_names(definition: ast.ClassDef) -> bool:
+    """Whether a class looks for a parameter of one whole name, which begins otherwise there."""
+    names = {
+        name
+        for loop in everywhere(definition, ast.For)
+        if mentions(loop.iter, "named_parameters")
+        for name in bound_names(loop.target)
+    }
+    return any(
+        isinstance(side, ast.Name) and side.id in names
+        for compare in everywhere(definition, ast.Compare)
+        if any(isinstance(op, ast.Eq | ast.NotEq) for op in compare.ops)
+        for side in (compare.left, *compare.comparators)
+    )
