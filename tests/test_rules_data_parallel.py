@@ -1050,3 +1050,53 @@ def test_the_command_of_a_package_starts_a_function_that_parses_its_arguments(
     path.write_text(text)
     (change,) = patch(path).changes
     assert placed.format(destroy) in change.text
+
+
+PART = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body, self.head = nn.Linear(3, 3), nn.Linear(3, 3)
+    def forward(self, x):
+        return self.body(x)
+
+class Loss:
+    def __init__(self, head, optimizer):
+        self.head, self.optimizer = head, optimizer
+    def __call__(self, x):
+        loss = self.head(x).mean()
+        loss.backward()
+        self.optimizer.step()
+
+def main(data):
+    model = Net().cuda()
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    {above}
+    model = nn.DataParallel(model)
+    compute = {loss}
+    for batch in torch.utils.data.DataLoader(data):
+        compute(model(batch))
+
+if __name__ == "__main__":
+    main(Data())
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "loss"),
+    [
+        ("loss = Loss(model.head, optimizer)", "loss"),
+        ("pass", "Loss(model.module.head, optimizer)"),
+    ],
+)
+def test_gradients_are_averaged_by_hand_where_a_loss_calls_a_part_of_the_model(
+    above: str, loss: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(PART.format(above=above, loss=loss))
+    (change,) = patch(path).changes
+    assert "        average_gradients(self.optimizer)\n        self.optimizer.step()" in change.text
+    assert "DistributedDataParallel(" not in change.text

@@ -14,7 +14,11 @@ from ..analysis.language.names import answered_once
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.adapted_copies import adapted_copy
 from ..analysis.models.kept_graphs import kept_graph
-from ..analysis.models.past_wrapper import returned_weight, steps_past_wrapper
+from ..analysis.models.past_wrapper import (
+    part_called_elsewhere,
+    returned_weight,
+    steps_past_wrapper,
+)
 from ..analysis.models.penalties import lone_penalty
 from ..analysis.models.teachers import only_teaches
 from ..analysis.models.trained_models import (
@@ -216,6 +220,13 @@ def why_no_ddp(
             f"line {weight[1].lineno} of {weight[0].source.file} returns a parameter for the loss,"
             " which DistributedDataParallel may take for unused",
             "use it in forward()",
+        )
+    if part := part_called_elsewhere(program, {*map(last_part, wrapped)}):
+        return (
+            f"what gets {part[0].text(part[1])} in line {part[1].lineno} of"
+            f" {part[0].source.file} calls it past the model's forward pass, for which"
+            " DistributedDataParallel takes it for unused",
+            "call it in forward()",
         )
     if copy := adapted_copy(program):
         return (

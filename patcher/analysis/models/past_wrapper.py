@@ -233,6 +233,8 @@ def part_called_elsewhere(
     for module in program.modules:
         for owner in module.occurrences(*models):
             part = module.parents[owner]
+            if isinstance(part, ast.Attribute) and part.attr == "module":
+                part = module.parents[part]  # model.module.generator
             up = module.parents.get(part)
             call = module.parents[up] if isinstance(up, ast.keyword) else up
             if not isinstance(part, ast.Attribute) or not isinstance(call, ast.Call):
@@ -240,7 +242,10 @@ def part_called_elsewhere(
             if part is call.func or not program.callees(module, call):
                 continue
             if program.is_live(module, part) and any(
-                isinstance(user := where.parents[node], ast.Call) and user.func is node
+                isinstance(user := where.parents[node], ast.Call)
+                and user.func is node
+                and not is_gradless(where, node)
+                and not ((function := where.function(node)) and evaluates(where, function))
                 for where, node in places_of(program, module, part)
             ):
                 return module, part
