@@ -374,6 +374,11 @@ def parameters(function: Function) -> set[str]:
     return found | {arg.arg for arg in rest if arg is not None}
 
 
+def first_parameter(function: Function) -> str:
+    """The name of a function's first parameter by position; "" without one."""
+    return next((each.arg for each in (*function.args.posonlyargs, *function.args.args)), "")
+
+
 def position(node: ast.AST) -> tuple[int, int]:
     """Line and column of a node: a sort key for source order."""
     return getattr(node, "lineno", 0), getattr(node, "col_offset", 0)

@@ -12,6 +12,7 @@ from ...source.tree import (
     argument_values,
     bound_names,
     everywhere,
+    first_parameter,
     within,
 )
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
@@ -158,7 +159,7 @@ def may_fill(program: Program, name: str, depth: int = 0) -> bool:
 
 def changes_its_object(program: Program, module: Module, function: Function, depth: int) -> bool:
     """Whether a method assigns to an attribute of its object, or may fill one."""
-    own = next((arg.arg for arg in (*function.args.posonlyargs, *function.args.args)), "")
+    own = first_parameter(function)
     targets = [target for _, each, _ in assignments(function.body) for target in each]
     if any(owner_of(target) == own for target in targets):
         return True

@@ -178,6 +178,7 @@ PICTURES = (
     *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".pdf", ".svg"),
     *(".mp4", ".avi"),
 )
+OPTIONS_OF_PICTURES = ("quality", "optimize", "save_all", "append_images")  # of their save()
 WRITING_FLAGS = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND")  # of os.open
 STAGING = "staging_folder"  # a helper of patched scripts
 OPENERS = ("open", "codecs.open", "io.open", "gzip.open", "bz2.open", "lzma.open")
@@ -278,9 +279,6 @@ def _by_older_word(call: ast.Call) -> ast.expr | None:
     """The path of a call that has another keyword for it, as an older library had."""
     words = (word.value for word in call.keywords if word.arg in PATH_WORDS)
     return next(words, None)
-
-
-OPTIONS_OF_PICTURES = ("quality", "optimize", "save_all", "append_images")
 
 
 def saves_itself(module: Module, call: ast.Call) -> bool:

@@ -6,6 +6,7 @@ import ast
 
 from ...source.module import Module
 from ...source.tree import Function, everywhere, is_inside, precedes
+from ..language.names import answered_once
 from ..training.program import Program
 from .rank_divergence import walk_of
 
@@ -43,16 +44,9 @@ def is_spelled(module: Module, node: ast.expr) -> bool:
     return False
 
 
+@answered_once
 def own_values(program: Program) -> dict[Scope, Own]:
-    """What ranks have of their own, in each function that trains or gets its result. Cached."""
-    known = program.script.program_answers
-    if own_values not in known:
-        known[own_values] = _own_values(program)
-    found: dict[Scope, Own] = known[own_values]
-    return found
-
-
-def _own_values(program: Program) -> dict[Scope, Own]:
+    """What ranks have of their own, in each function that trains or gets its result."""
     found: dict[Scope, Own] = {}
     for loop in program.train_loops:
         scope = loop.module, loop.module.function(loop.steps)

@@ -6,7 +6,16 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import FUNCTIONS, Function, argument, everywhere, is_inside, keyword, parameters
+from ...source.tree import (
+    FUNCTIONS,
+    Function,
+    argument,
+    everywhere,
+    first_parameter,
+    is_inside,
+    keyword,
+    parameters,
+)
 from ..language.call_graph import reachable_functions
 from ..language.names import answered_once
 from ..language.passed_arguments import argument_for_parameter
@@ -143,8 +152,3 @@ def is_spawned_number(program: Program, module: Module, node: ast.expr) -> bool:
         and use is argument(place, 0, "fn")
         for where, use in program.possible_callers(function)
     )
-
-
-def first_parameter(function: Function) -> str:
-    """The name of a function's first parameter by position; "" without one."""
-    return next((each.arg for each in (*function.args.posonlyargs, *function.args.args)), "")
