@@ -71,7 +71,7 @@ def test_what_is_cached_knows_the_modules_of_a_script_without_torch(tmp_path: Pa
     run.write_text("import engine\nengine.train()\n")
     entry = check_script(str(run), CODES, Cache(None, ""))
     assert entry.diagnostics == ()
-    assert "engine.py" in dict(entry.probes)
+    assert [names for folder, files, _ in entry.lookups for names, _ in files] == ["engine.py"]
 
 
 TWICE = """

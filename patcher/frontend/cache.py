@@ -16,12 +16,14 @@ import re
 import sys
 import time
 from collections.abc import Iterable
+from typing import Any
 
 from ... import __version__
-from ...record import record, values
-from ..source.files import Source, decode, folder_of, read_bytes, read_regular
+from ...record import record, replace, values
+from ..source.files import Source, decode, read_bytes, read_regular
 from ..source.libraries import WITHOUT_FOLDERS
 from .diagnostics import Diagnostic
+from .lookups import Folders, Lookup, names_in
 
 SETTLE_TIME_NS = 2_000_000_000  # ns after which a change must show in a file's times
 MAX_ENTRIES = 15  # for one script with different modules in its folder
@@ -40,11 +42,12 @@ class CacheEntry:
     """The findings in one script, and the modules that they depend on.
 
     ``error`` is without the path; paths are relative to the script's folder, "" is the script.
+    ``lookups`` are the modules that it looks for, by folder.
     ``unread`` are imports that could not be read, of a script in which nothing is found.
     """
 
     key: str
-    probes: tuple[tuple[str, str | None], ...]  # modules looked for, with digests or None
+    lookups: tuple[Lookup, ...]
     diagnostics: tuple[Diagnostic, ...]
     error: str
     unread: tuple[str, ...] = ()
@@ -61,14 +64,6 @@ def fingerprint(data: bytes) -> str:
 def digest_of(data: bytes) -> str:
     """A 128-bit digest, in hexadecimal."""
     return hashlib.blake2b(data, digest_size=16).hexdigest()
-
-
-def names_in(folder: str) -> frozenset[str]:
-    """Names in a folder; none where it cannot be listed."""
-    try:
-        return frozenset(os.listdir(folder or "."))
-    except OSError:
-        return frozenset()
 
 
 def is_of_interest(data: bytes) -> bool:
@@ -102,18 +97,26 @@ class Cache:
         self.digests: dict[str, tuple[str, bool] | None] = {}  # of this run
         self.contents: dict[str, bytes] = {}
         self.sources: dict[str, Source] = {}
-        self.listings: dict[str, frozenset[str]] = {}
-        self.probes: dict[tuple[str, str], str | None] = {}
+        self.folders = Folders(self.fingerprint)
+        self.shared: dict[object, Any] = {}  # equal lookups, once
         self.changed = False
         if file is not None:
             self.load(file)
 
     def digest(self, path: str) -> tuple[str, bool] | None:
         """Fingerprint of a file and whether any rule applies to it; None without a file."""
-        absolute = os.path.abspath(path)
-        if absolute not in self.digests:
-            self.digests[absolute] = self.fresh_digest(absolute)
-        return self.digests[absolute]
+        return self.digest_at(os.path.abspath(path))
+
+    def digest_at(self, path: str) -> tuple[str, bool] | None:
+        """``digest`` of a file by its absolute path."""
+        if path not in self.digests:
+            self.digests[path] = self.fresh_digest(path)
+        return self.digests[path]
+
+    def fingerprint(self, path: str) -> str | None:
+        """Fingerprint of a file by its absolute path; None without a file."""
+        digest = self.digest_at(path)
+        return digest and digest[0]
 
     def fresh_digest(self, path: str) -> tuple[str, bool] | None:
         """``digest`` by the file's stamp or, where that has changed, by its bytes."""
@@ -154,34 +157,19 @@ class Cache:
 
     def recall(self, path: str, key: str) -> CacheEntry | None:
         """The entry of a script if the modules it looks for are unchanged, in any folder."""
-        folder = folder_of(path)
-        for entry in self.entries.get(key, ()):
-            if all(self.probe(folder, name) == digest for name, digest in entry.probes):
+        entries = self.entries.get(key, ())
+        folder = self.folders.home(path) if entries else ""
+        for entry in entries:
+            if self.folders.are_unchanged(folder, entry.lookups):
                 return entry
         return None
-
-    def probe(self, folder: str, name: str) -> str | None:
-        """Digest of a module that a script in ``folder`` looks for; None where there is none."""
-        if (folder, name) not in self.probes:
-            self.probes[folder, name] = self.fresh_probe(folder, name)
-        return self.probes[folder, name]
-
-    def fresh_probe(self, folder: str, name: str) -> str | None:
-        """``probe`` by the folder's names and the file's digest."""
-        path = os.path.join(folder, name)
-        parent = os.path.dirname(path)
-        if parent not in self.listings:
-            self.listings[parent] = names_in(parent)
-        if os.path.basename(path) not in self.listings[parent]:
-            return None
-        digest = self.digest(path)
-        return digest and digest[0]
 
     def remember(self, entry: CacheEntry) -> None:
         """Store an entry under its key."""
         entries = self.entries.setdefault(entry.key, [])
-        others = [other for other in entries if other.probes != entry.probes]
-        entries[:] = [*others[-MAX_ENTRIES:], entry]
+        others = [other for other in entries if other.lookups != entry.lookups]
+        lookups = tuple(self.shared.setdefault(each, each) for each in entry.lookups)
+        entries[:] = [*others[-MAX_ENTRIES:], replace(entry, lookups=lookups)]
         self.changed = True
 
     def load(self, file: str) -> None:
@@ -193,9 +181,9 @@ class Cache:
             self.stamps, records = marshal.loads(body)
         except (OSError, ValueError, EOFError, TypeError):
             return
-        for key, probes, found, error, unread in records:
+        for key, lookups, found, error, unread in records:
             items = tuple(Diagnostic(*item) for item in found)
-            entry = CacheEntry(key, probes, items, error, unread)
+            entry = CacheEntry(key, lookups, items, error, unread)
             self.entries.setdefault(key, []).append(entry)
 
     def save(self) -> None:
@@ -209,7 +197,7 @@ class Cache:
         records = [
             (
                 key,
-                entry.probes,
+                entry.lookups,
                 [values(item) for item in entry.diagnostics],
                 entry.error,
                 entry.unread,

@@ -16,6 +16,7 @@ from ...record import record, replace
 from ..source.files import folder_of
 from .cache import NO_FINDINGS, Cache, CacheEntry, is_of_interest, mentions_library
 from .diagnostics import Diagnostic, FileError, diagnose, own_mistake
+from .lookups import Lookup
 from .remedies import remedies
 
 if TYPE_CHECKING:
@@ -166,13 +167,16 @@ def check_script(
     """Check one script; ``data`` replaces the file's bytes."""
     from ..analysis.training.load import read_program  # not needed where every result is cached
 
-    folder = os.path.dirname(os.path.realpath(path))
+    folder = store.folders.home(path)
     probes: dict[str, str | None] = {}
 
     def look_up(module: str) -> Source | None:
         name = os.path.relpath(module, folder)
-        probes[name] = store.probe(folder, name)
+        probes[name] = store.folders.probe(folder, name)
         return None if probes[name] is None else store.source(module)
+
+    def lookups() -> tuple[Lookup, ...]:
+        return store.folders.lookups(folder, probes)
 
     key = ""
     try:
@@ -185,17 +189,15 @@ def check_script(
         if not mentions_library(data) and not any(
             mentions_library(module.source.text.encode()) for module in program.modules
         ):
-            return CacheEntry(key, tuple(probes.items()), (), "")
+            return CacheEntry(key, lookups(), (), "")
         found = diagnostics(program, codes, folder)
     except InputError as error:
-        return CacheEntry(key, tuple(probes.items()), (), str(error).removeprefix(path))
+        return CacheEntry(key, lookups(), (), str(error).removeprefix(path))
     except RecursionError:
-        return CacheEntry(
-            key, tuple(probes.items()), (), ": nested too deeply to be checked; split it"
-        )
+        return CacheEntry(key, lookups(), (), ": nested too deeply to be checked; split it")
     except Exception as error:  # a mistake of ours costs this file, and is not remembered
         return CacheEntry("", (), (), own_mistake(error))
-    return CacheEntry(key, tuple(probes.items()), found, "", () if found else unread_by(program))
+    return CacheEntry(key, lookups(), found, "", () if found else unread_by(program))
 
 
 def unread_by(program: Program) -> tuple[str, ...]:
