@@ -22,6 +22,7 @@ from ..audit.verdict import AuditVerdict
 from .config import read_config
 from .discover import find_scripts
 from .output import dumps
+from .relative_paths import as_named
 from .request import common_folder
 
 
@@ -86,9 +87,9 @@ def audit(ctx: click.Context, paths: Sequence[str], as_json: bool) -> None:
         click.echo(dumps([as_object(item) for item in items]))
     else:
         for item in items:
-            click.echo(verdict_lines(item))
+            click.echo(as_named(verdict_lines(item), paths))
     for message in failures:
-        click.echo(f"ddpfix: {message}", err=True)
+        click.echo(as_named(f"ddpfix: {message}", paths), err=True)
     if items:
         violations = sum(item.answer == "violated" for item in items)
         click.echo(f"{violations} violated, {len(items) - violations} unknown", err=True)

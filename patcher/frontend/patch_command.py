@@ -30,6 +30,7 @@ from .config import Config
 from .diagnostics import diagnose, own_mistake
 from .output import concise, show_diff
 from .patch_report import patch_report
+from .relative_paths import as_named
 from .request import Request
 
 # The note that one process trains alone: what patch is for, told also where nothing changes.
@@ -85,10 +86,9 @@ def run_patch(options: PatchOptions) -> int:
         show_diff(one_per_file([*changes, *marks]))
     elif data is not None and not failures:
         failures += write_to_stdout(paths[0], data, [*changes, *marks])
-    for line in summary(patches, marks, options):
-        click.echo(line, err=True)
-    for message in failures:
-        click.echo(f"ddpfix: {message}", err=True)
+    lines = [*summary(patches, marks, options), *(f"ddpfix: {each}" for each in failures)]
+    for line in lines:
+        click.echo(as_named(line, map(str, paths)), err=True)
     return 2 if failures else 1 if changed or marks else 0
 
 
