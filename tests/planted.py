@@ -664,6 +664,16 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
         "ddp",
         (
             (
+                "            loss = loss / args.accumulation\n",
+                "            loss = loss / args.accumulation\n            if loss.item() > 9:\n                gathered([loss.item()])\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
                 "        dist.barrier()\n        model.load",
                 "        if is_main_process():\n            dist.barrier()\n        model.load",
             ),

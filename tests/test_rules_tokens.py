@@ -277,6 +277,42 @@ def tagging(head: str, *lines: str) -> str:
     )
 
 
+OF_SOME = """import torch
+def train(model, loader):
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    loss_fct = torch.nn.CrossEntropyLoss(ignore_index=0)
+    for step, (x, labels) in enumerate(loader):
+        logits, rows, kinds = model(x)
+        loss = loss_fct(logits, labels)
+        if {test}:
+            of_rows = loss_fct(rows, kinds)
+            loss = loss + of_rows
+        loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "is_alike"),
+    [
+        ("len(rows) > 0", False),
+        ("rows.shape[0] > 0 and step", False),
+        ("loss.item() < 3", False),
+        ("len(labels) > 1", True),
+        ("rows is not None and step > 3", True),
+        ("step > 3", True),
+    ],
+)
+def test_a_mean_that_not_all_ranks_compute_is_only_told(test: str, is_alike: bool) -> None:
+    text = OF_SOME.format(test=test)
+    after = fixed("DF310", text)
+    assert "loss = weighed_by_tokens(loss, labels.ne(0).sum())" in after
+    weighed = "of_rows = weighed_by_tokens(of_rows, kinds.ne(0).sum())"
+    assert (weighed in after) is is_alike
+    told = [each.because for each in found("DF310", after)]
+    assert len(told) == 1 - is_alike
+    assert all("; ranks may answer the test of line " in each for each in told)
+
+
 TAGGER = "RobertaForTokenClassification"
 PASSED = 'rows = {"input_ids": batch[0], "labels": batch[1]}'
 
