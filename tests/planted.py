@@ -191,6 +191,11 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
     (
         "O2",
         "ddp",
+        (("    net = DDP(model)\n", "    net = model\n    net == DDP(model)\n"),),
+    ),
+    (
+        "O2",
+        "ddp",
         (("    net = DDP(model)\n", "    net = DDP(model) if is_main_process() else model\n"),),
     ),
     (

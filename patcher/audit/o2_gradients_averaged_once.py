@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from ..analysis.language.conditions import tests_that_hold
 from ..analysis.models.held_models import models_held_bare
+from ..analysis.models.thrown_away import is_thrown_away
 from ..analysis.models.trained_models import left_bare, lone_tensors
 from ..analysis.models.wrapped_elsewhere import stays_in_another_class
 from ..analysis.models.wrapper_attributes import is_gradless
@@ -53,7 +54,8 @@ from .ranks import (
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O2"
-WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "replicate")
+DDP = "DistributedDataParallel"
+WRAPPERS = (DDP, "FullyShardedDataParallel", "fully_shard", "replicate")
 KEEPING = (ast.Return, ast.Yield, ast.Attribute, ast.Subscript, ast.List, ast.Dict, ast.Tuple)
 
 Wrap = tuple[Module, ast.Call]
@@ -65,7 +67,9 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
     wraps = [
         (module, call)
         for module, call in program.calls_to(*WRAPPERS)
-        if program.is_live(module, call) and not copies_to_cards(module, call)
+        if program.is_live(module, call)
+        and not copies_to_cards(module, call)
+        and not (module.last_name(call.func) == DDP and is_thrown_away(module, call))
     ]
     for loop in ranked_loops(program):
         if reduces_by_hand(program, loop):
