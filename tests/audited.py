@@ -2036,6 +2036,35 @@ READ: list[tuple[str, str, str, str]] = [
         "unknown",
     ),
     (
+        "a horizon by a batch that the loader's maker is passed for one kind of data",
+        """
+        import torch
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader, DistributedSampler
+        def make(data, size):
+            return DataLoader(data, batch_size=size, sampler=DistributedSampler(data))
+        def build(args, kind):
+            rows = torch.load(args.data[kind])
+            size = args.size if kind == "train" else args.eval_size
+            return rows, make(rows, size)
+        def main(args, model, optimizer):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(model)
+            rows, loader = build(args, "train")
+            total = int(len(rows[0]) / args.size * args.epochs)
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    model(batch).sum().backward()
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
         "such a horizon of a rank's part",
         """
         import torch

@@ -27,7 +27,7 @@ from ..analysis.training.scheduler_steps import hangs_on_step, scheduler_steps
 from ..analysis.training.train_loops import NUMBERS, TrainLoop, calls_around, is_over_numbers
 from ..source.module import Module
 from ..source.tree import argument, bound_names, everywhere, within
-from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity
+from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity, value_of
 from .ranks import is_managed, ranked_loops
 from .verdict import AuditVerdict, unknown, violated
 
@@ -224,8 +224,10 @@ def maybe_of_all(
         return
     lengths = sorted(part for part in parts.factors if part.startswith("len("))
     counted = lengths or sorted(part for part in parts.factors if "epoch" not in part)
-    size = batch_of(program, loop, loader)
-    by_batch = size.factors and size.factors <= parts.divisors and size != one("1")
+    by_batch = any(
+        size.factors and size.factors <= parts.divisors and size != one("1")
+        for size in batches_of(program, loop, loader)
+    )
     if counted and by_batch and WORLD not in parts:
         yield unknown(
             module,
@@ -235,17 +237,28 @@ def maybe_of_all(
         )
 
 
-def batch_of(program: Program, loop: TrainLoop, loader: Loader) -> Quantity:
-    """The size of a loader's batches, as the call passes it that makes this one."""
+def batches_of(program: Program, loop: TrainLoop, loader: Loader) -> list[Quantity]:
+    """The size of a loader's batches, as the call passes it that makes this one.
+
+    One for each branch: ``args.batch if kind == "train" else args.eval_batch``.
+    """
     module, size = loader.module, loader.batch_size
     assert size is not None
     function = module.function(loader.call)
-    if isinstance(size, ast.Name) and function is not None and loader.made_by:
-        where, call = loader.made_by[0]
-        passed = argument_for_parameter(module, function, call, size.id)
-        if passed is not None:
-            return quantity(program, where, passed, loop)
-    return quantity(program, module, size, loop)
+    for where, call in loader.made_by:
+        passed = (
+            argument_for_parameter(module, function, call, size.id)
+            if isinstance(size, ast.Name) and function is not None
+            else None
+        )
+        if passed is None:
+            break
+        module, size, function = where, passed, where.function(call)
+    value = value_of(program, module, size) if isinstance(size, ast.Name) else None
+    where, chosen = value or (module, size)
+    branches = [chosen.body, chosen.orelse] if isinstance(chosen, ast.IfExp) else []
+    every = [(where, each) for each in branches] or [(module, size)]
+    return [quantity(program, where, each, loop) for where, each in every]
 
 
 def accumulated(
