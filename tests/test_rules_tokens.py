@@ -323,6 +323,7 @@ PASSED = 'rows = {"input_ids": batch[0], "labels": batch[1]}'
         ((PASSED, "outputs = model(**rows)", "loss = outputs[0]"), 'rows["labels"]'),
         (("loss = model(batch[0], labels=batch[1]).loss",), "batch[1]"),
         (("loss, logits = model(batch[0], labels=tags)[:2]",), "tags"),
+        (("out = model(batch[0], labels=tags)", "loss, logits = out[0], out[1]"), "tags"),
     ],
 )
 def test_a_mean_of_the_library_is_weighed_behind_the_line_that_binds_it(
@@ -363,6 +364,21 @@ def test_a_language_model_counts_the_tokens_that_it_predicts() -> None:
     text += "rows = torch.nn.utils.rnn.pad_sequence(rows, padding_value=-100)\n"
     weighed = "loss = weighed_by_tokens(loss, batch[1][..., 1:].ne(-100).sum())"
     assert f"{line}\n        {weighed}\n" in fixed("DF310", text)
+
+
+@pytest.mark.parametrize(
+    ("fill", "is_told"),
+    [
+        ("PADDING = [-100]\nlabels = torch.tensor([PADDING * n])", True),
+        ("IGNORED = -100\nlabels = torch.tensor([row + [IGNORED] * n])", True),
+        ("IGNORED = -100\nlabels[mask] = IGNORED", True),
+        ("IGNORED = -100\nlabels = torch.tensor([0] * n)", False),
+        ("bias = -100\nscores = 2 + bias", False),
+    ],
+)
+def test_labels_that_are_filled_up_by_a_name_are_counted(fill: str, is_told: bool) -> None:
+    text = tagging("GPT2LMHeadModel", "loss = model(batch[0], labels=batch[1]).loss")
+    assert bool(found("DF310", f"{text}{fill}\n")) is is_told
 
 
 def test_a_mean_of_the_library_without_a_name_is_reported() -> None:
