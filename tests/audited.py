@@ -327,11 +327,37 @@ READ: list[tuple[str, str, str, str]] = [
                     loss.backward()
                     for p in model.parameters():
                         dist.all_reduce(p.grad)
+                        p.grad /= dist.get_world_size()
                     optimizer.step()
                     optimizer.zero_grad()
         """,
         "O2",
         "holds",
+    ),
+    (
+        "gradients that are only summed by hand",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    for p in model.parameters():
+                        dist.all_reduce(p.grad)  # here
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O2",
+        "unknown",
     ),
     (
         "a wrapper that is passed on as a value",
