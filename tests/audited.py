@@ -1872,6 +1872,46 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a horizon divided by an accumulation that is a quotient",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            accumulation = 64 // args.size
+            loader = DataLoader(data, batch_size=args.size, shuffle=True)
+            total = len(loader) // accumulation * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for step, batch in enumerate(loader):
+                model(batch).sum().backward()
+                if (step + 1) % accumulation == 0:
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "holds",
+    ),
+    (
+        "a horizon divided twice by an accumulation that is a quotient",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            accumulation = 64 // args.size
+            loader = DataLoader(data, batch_size=args.size, shuffle=True)
+            total = len(loader) // accumulation // accumulation * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+            for step, batch in enumerate(loader):
+                model(batch).sum().backward()
+                if (step + 1) % accumulation == 0:
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "violated",
+    ),
+    (
         "a horizon of micro-batches",
         """
         from transformers import get_linear_schedule_with_warmup

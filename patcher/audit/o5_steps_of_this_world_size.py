@@ -267,7 +267,7 @@ def accumulated(
     """A horizon that is not divided by the accumulation as often as the scheduler steps."""
     if loop.accumulation is None or loop.step_test is None:
         return
-    count = parts.divisors[meaning_of_accumulation(program, loop)]
+    count = times_divided(program, loop, parts)
     stepped = scheduler_steps(loop, module, call)
     if not stepped:
         return
@@ -285,13 +285,16 @@ def accumulated(
         )
 
 
-def meaning_of_accumulation(program: Program, loop: TrainLoop) -> str:
-    """The accumulation as it occurs among the divisors of a quantity."""
+def times_divided(program: Program, loop: TrainLoop, parts: Quantity) -> int:
+    """How often a quantity is divided by the accumulation, also where that is itself a quotient."""
     assert loop.accumulation is not None
-    parts = quantity(program, loop.module, loop.accumulation, loop)
-    if parts.divisors or sum(parts.factors.values()) != 1:
-        return meaning(program, loop.module, loop.accumulation)
-    return next(iter(parts.factors))
+    by = quantity(program, loop.module, loop.accumulation, loop)
+    if not by.divisors and sum(by.factors.values()) == 1:
+        return parts.divisors[next(iter(by.factors))]
+    if by.factors and by.factors <= parts.divisors and by.divisors <= parts.factors:
+        twice = Quantity(by.factors + by.factors, by.divisors + by.divisors)
+        return 1 + (twice.factors <= parts.divisors and twice.divisors <= parts.factors)
+    return parts.divisors[meaning(program, loop.module, loop.accumulation)]
 
 
 def shared(
