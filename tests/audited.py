@@ -327,11 +327,37 @@ READ: list[tuple[str, str, str, str]] = [
                     loss.backward()
                     for p in model.parameters():
                         dist.all_reduce(p.grad)
+                        p.grad /= dist.get_world_size()
                     optimizer.step()
                     optimizer.zero_grad()
         """,
         "O2",
         "holds",
+    ),
+    (
+        "gradients that are only summed by hand",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel as DDP
+        from torch.utils.data import DataLoader, RandomSampler
+        from torch.utils.data.distributed import DistributedSampler
+        def main(model, data, optimizer):
+            dist.init_process_group('gloo')
+            sampler = DistributedSampler(data)
+            loader = DataLoader(data, sampler=sampler)
+            for epoch in range(3):
+                sampler.set_epoch(epoch)
+                for batch in loader:
+                    loss = model(batch).mean()
+                    loss.backward()
+                    for p in model.parameters():
+                        dist.all_reduce(p.grad)  # here
+                    optimizer.step()
+                    optimizer.zero_grad()
+        """,
+        "O2",
+        "unknown",
     ),
     (
         "a wrapper that is passed on as a value",
@@ -1846,6 +1872,46 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a horizon divided by an accumulation that is a quotient",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            accumulation = 64 // args.size
+            loader = DataLoader(data, batch_size=args.size, shuffle=True)
+            total = len(loader) // accumulation * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for step, batch in enumerate(loader):
+                model(batch).sum().backward()
+                if (step + 1) % accumulation == 0:
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "holds",
+    ),
+    (
+        "a horizon divided twice by an accumulation that is a quotient",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            accumulation = 64 // args.size
+            loader = DataLoader(data, batch_size=args.size, shuffle=True)
+            total = len(loader) // accumulation // accumulation * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+            for step, batch in enumerate(loader):
+                model(batch).sum().backward()
+                if (step + 1) % accumulation == 0:
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "violated",
+    ),
+    (
         "a horizon of micro-batches",
         """
         from transformers import get_linear_schedule_with_warmup
@@ -2024,6 +2090,35 @@ READ: list[tuple[str, str, str, str]] = [
             model = torch.nn.parallel.DistributedDataParallel(model)
             scheduler = plan(args, optimizer, len(data))
             loader, small = make(data, size=args.size), make(other)
+            for epoch in range(args.epochs):
+                loader.sampler.set_epoch(epoch)
+                for batch in loader:
+                    model(batch).sum().backward()
+                    optimizer.step()
+                    scheduler.step()
+                    optimizer.zero_grad()
+        """,
+        "O5",
+        "unknown",
+    ),
+    (
+        "a horizon by a batch that the loader's maker is passed for one kind of data",
+        """
+        import torch
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader, DistributedSampler
+        def make(data, size):
+            return DataLoader(data, batch_size=size, sampler=DistributedSampler(data))
+        def build(args, kind):
+            rows = torch.load(args.data[kind])
+            size = args.size if kind == "train" else args.eval_size
+            return rows, make(rows, size)
+        def main(args, model, optimizer):
+            torch.distributed.init_process_group("gloo")
+            model = torch.nn.parallel.DistributedDataParallel(model)
+            rows, loader = build(args, "train")
+            total = int(len(rows[0]) / args.size * args.epochs)
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
             for epoch in range(args.epochs):
                 loader.sampler.set_epoch(epoch)
                 for batch in loader:

@@ -191,6 +191,11 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
     (
         "O2",
         "ddp",
+        (("    net = DDP(model)\n", "    net = model\n    net == DDP(model)\n"),),
+    ),
+    (
+        "O2",
+        "ddp",
         (("    net = DDP(model)\n", "    net = DDP(model) if is_main_process() else model\n"),),
     ),
     (
@@ -656,6 +661,16 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
             (
                 "    dist.all_gather_object(shares, items)\n",
                 "    if is_main_process():\n        dist.all_gather_object(shares, items)\n",
+            ),
+        ),
+    ),
+    (
+        "O6",
+        "ddp",
+        (
+            (
+                "            loss = loss / args.accumulation\n",
+                "            loss = loss / args.accumulation\n            if loss.item() > 9:\n                gathered([loss.item()])\n",
             ),
         ),
     ),

@@ -279,3 +279,42 @@ def test_what_a_loop_over_names_writes_is_waited_for(loop: str, is_told: bool) -
     assert bool(found("DF604", text)) is is_told
     if is_told:
         assert "barrier()  # rank 0 may still be writing\n    return Lines(" in fixed("DF604", text)
+
+
+PARTS = """
+import pickle, torch
+def store(parts, cached):
+    {loop}
+        if torch.distributed.get_rank() == 0:
+            with open({written}, "wb") as file:
+                pickle.dump(parts[i], file)
+def train(parts, cached):
+    for part in range(len(parts)):
+        with open(cached + "_" + str(part), "rb") as file:
+            print(pickle.load(file))
+def main(args, parts):
+    torch.distributed.init_process_group("gloo")
+    cached = "cache_{{}}".format(args.name)
+    store(parts, cached)
+    train(parts, cached)
+main(args, parts)
+"""
+
+
+@pytest.mark.parametrize(
+    ("loop", "written", "is_told"),
+    [
+        ("for i in range(len(parts)):", 'cached + "_" + str(i)', True),
+        ("for i, part in enumerate(parts):", 'f"{cached}_{i}"', True),
+        ("for i in range(len(parts)):", 'f"{cached}-{i}"', False),
+        ("for i in parts:", 'f"{cached}_{i}"', False),
+    ],
+)
+def test_parts_that_loops_count_are_the_same_files(loop: str, written: str, is_told: bool) -> None:
+    text = PARTS.format(loop=loop, written=written)
+    told = [each for each in found("DF604", text) if "still be writing" in each.because]
+    assert len(told) == is_told
+    if is_told:
+        after = fixed("DF604", text)
+        assert after.index("barrier()") < after.index("    train(parts, cached)")
+        assert found("DF604", after) == []

@@ -108,3 +108,51 @@ def test_a_result_is_no_cache() -> None:
     text = script(ALWAYS)
     assert told("DF406", text) == []
     assert told("DF602", text) == [True]
+
+
+OBJECT = """\
+import os
+import pickle
+import torch
+
+torch.distributed.init_process_group("gloo")
+
+
+class Rows:
+    def __init__(self, name):
+        self.path = name + ".pkl"
+        if {test}:
+            with open(self.path, "rb") as file:
+                self.rows = pickle.load(file)
+        else:
+            self.rows = self.make()
+{more}
+    def make(self):
+        rows = [1]
+        with open(self.path, "wb") as out:
+            pickle.dump(rows, out)
+        return rows
+
+
+rows = Rows("train")
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "more", "is_told"),
+    [
+        ("os.path.exists(self.path)", "", True),
+        ("is_there_or_exists(self.path)", "", True),
+        ("name", "", False),
+        ("os.path.exists(self.path)", "        print(open(self.path))\n", False),
+    ],
+)
+def test_a_cache_that_a_method_writes_where_another_looks_for_it(
+    test: str, more: str, is_told: bool
+) -> None:
+    text = OBJECT.format(test=test, more=more)
+    assert bool(found("DF406", text)) is is_told
+    after = fixed("DF406", text)
+    assert ('write_on_main(self.path, "wb", lambda file: pickle.dump(rows, file))' in after) is (
+        is_told
+    )

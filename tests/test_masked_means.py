@@ -147,6 +147,12 @@ COUNTS = [
     ("n = max(1, mask.float().sum())", "loss = (losses.sum() + 1) / n", True),
     ("n = torch.clamp(mask.sum(), min=1)", "loss = (losses.sum() + 1) / n", True),
     ("n = mask.sum() + 1e-6", "loss = (losses.sum() + 1) / n", True),
+    ("n = torch.nonzero(mask, as_tuple=False).size()[0]", "loss = losses.sum() / n", True),
+    ("n = 2", "loss = n * losses.sum() / (mask.nonzero().size(0))", True),
+    ("found = mask.nonzero()\n    n = max(1, len(found))", "loss = (losses.sum() + 1) / n", True),
+    ("n = torch.count_nonzero(mask)", "loss = losses.sum() / n", True),
+    ("n = torch.count_nonzero(mask, 1)", "loss = losses.sum(1) / n", False),
+    ("n = mask.size(0)", "loss = losses.sum() / n", False),
     ("n = labels.sum()", "loss = (losses.sum() + 1) / n", False),  # perhaps of weights
     ("n = max(1, len(labels))", "loss = losses.sum() / n", False),
     ("n = mask.sum()", "accuracy = losses.argmax() / n\n    loss = losses.mean()", False),
@@ -160,6 +166,19 @@ def test_a_loss_over_the_number_of_positives_is_noted(count: str, mean: str, is_
     assert ["the mean is over what mask leaves in" in each.because for each in told] == (
         [True] * is_told
     )
+
+
+@pytest.mark.parametrize(
+    ("mean", "is_told"),
+    [
+        ("losses *= labels.view(-1)\n    loss = losses.sum() / labels.float().sum()", True),
+        ("loss = (losses * labels).sum() / labels.float().sum()", True),
+        ("losses *= 2\n    loss = losses.sum() / labels.sum()", False),
+    ],
+)
+def test_a_mean_by_a_mask_that_is_multiplied_is_noted(mean: str, is_told: bool) -> None:
+    told = found("DF310", script(mean=mean, mask="pass"))
+    assert ["what labels leaves in" in each.because for each in told] == [True] * is_told
 
 
 JOINED = """\

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from audited import audited
 from cases import found
 
@@ -12,6 +13,7 @@ def over_all(tensors):
     whole = torch.cat([each.view(-1) for each in tensors])
     def exchange():
         dist.all_reduce(whole)
+        whole.div_(dist.get_world_size())
     exchange()
 def main():
     dist.init_process_group("gloo")
@@ -70,3 +72,46 @@ def test_gradients_that_an_optimizer_reduces_in_parts_may_be_averaged() -> None:
         for what in ("each.grad", "each.sum")
     ]
     assert answers in ([set(), {"violated"}], [{"unknown"}, {"violated"}])
+
+
+SUMMED = """\
+import torch
+import torch.distributed as dist
+def exchange(tensors, divisor):
+    for each in tensors:
+        dist.all_reduce(each{how})
+        {divided}
+def main(args):
+    dist.init_process_group("gloo")
+    model = torch.nn.Linear(4, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    for batch in load(dist.get_rank()):
+        loss = model(batch).mean() / args.accumulation
+        {loss}
+        loss.backward()
+        exchange([p.grad.data for p in model.parameters()], {divisor})
+        optimizer.step()
+        print(loss / dist.get_world_size())
+if __name__ == "__main__":
+    main(parse())
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_told"),
+    [
+        ({}, True),
+        ({"divided": "each.div_(divisor)"}, True),
+        ({"divided": "each.div_(divisor)", "divisor": "dist.get_world_size()"}, False),
+        ({"divided": "each /= dist.get_world_size()"}, False),
+        ({"how": ", op=dist.ReduceOp.AVG"}, False),
+        ({"how": ", op=dist.ReduceOp.SUM"}, True),
+        ({"loss": "loss = loss / dist.get_world_size()"}, False),
+    ],
+)
+def test_gradients_that_are_only_summed_are_told_of(parts: dict[str, str], is_told: bool) -> None:
+    rest = {"how": "", "divided": "pass", "loss": "pass", "divisor": "float(1)"}
+    answers = {
+        answer for code, answer, _ in audited(SUMMED.format(**{**rest, **parts})) if code == "O2"
+    }
+    assert answers == ({"unknown"} if is_told else set())

@@ -685,6 +685,27 @@ FIX = [
         +    steps = len(loader) * args.epochs
              for batch in loader:
         """),
+    ("DF702", "a horizon divided by an accumulation of a dictionary", """
+        import torch
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def train(config, data, model, optimizer):
+            loader = DataLoader(data, batch_size=4)
+            total = len(loader) // config["accumulation"] * config["epochs"]
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for step, batch in enumerate(loader):
+                (model(batch) / config["accumulation"]).backward()
+                if (step + 1) % config["accumulation"] == 0:
+                    optimizer.step()
+                    scheduler.step()
+        """, """
+        @@ -5,3 +5,4 @@
+             loader = DataLoader(data, batch_size=4)
+        -    total = len(loader) // config["accumulation"] * config["epochs"]
+        +    steps_per_epoch = -(-len(loader) // config["accumulation"])  # optimizer steps
+        +    total = steps_per_epoch * config["epochs"]
+             scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+        """),
     ("DF702", "a horizon made of all examples and the batch of one rank", """
         import torch
         from torch.utils.data import DataLoader, RandomSampler

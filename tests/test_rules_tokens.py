@@ -277,6 +277,42 @@ def tagging(head: str, *lines: str) -> str:
     )
 
 
+OF_SOME = """import torch
+def train(model, loader):
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    loss_fct = torch.nn.CrossEntropyLoss(ignore_index=0)
+    for step, (x, labels) in enumerate(loader):
+        logits, rows, kinds = model(x)
+        loss = loss_fct(logits, labels)
+        if {test}:
+            of_rows = loss_fct(rows, kinds)
+            loss = loss + of_rows
+        loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "is_alike"),
+    [
+        ("len(rows) > 0", False),
+        ("rows.shape[0] > 0 and step", False),
+        ("loss.item() < 3", False),
+        ("len(labels) > 1", True),
+        ("rows is not None and step > 3", True),
+        ("step > 3", True),
+    ],
+)
+def test_a_mean_that_not_all_ranks_compute_is_only_told(test: str, is_alike: bool) -> None:
+    text = OF_SOME.format(test=test)
+    after = fixed("DF310", text)
+    assert "loss = weighed_by_tokens(loss, labels.ne(0).sum())" in after
+    weighed = "of_rows = weighed_by_tokens(of_rows, kinds.ne(0).sum())"
+    assert (weighed in after) is is_alike
+    told = [each.because for each in found("DF310", after)]
+    assert len(told) == 1 - is_alike
+    assert all("; ranks may answer the test of line " in each for each in told)
+
+
 TAGGER = "RobertaForTokenClassification"
 PASSED = 'rows = {"input_ids": batch[0], "labels": batch[1]}'
 
@@ -287,6 +323,7 @@ PASSED = 'rows = {"input_ids": batch[0], "labels": batch[1]}'
         ((PASSED, "outputs = model(**rows)", "loss = outputs[0]"), 'rows["labels"]'),
         (("loss = model(batch[0], labels=batch[1]).loss",), "batch[1]"),
         (("loss, logits = model(batch[0], labels=tags)[:2]",), "tags"),
+        (("out = model(batch[0], labels=tags)", "loss, logits = out[0], out[1]"), "tags"),
     ],
 )
 def test_a_mean_of_the_library_is_weighed_behind_the_line_that_binds_it(
@@ -327,6 +364,21 @@ def test_a_language_model_counts_the_tokens_that_it_predicts() -> None:
     text += "rows = torch.nn.utils.rnn.pad_sequence(rows, padding_value=-100)\n"
     weighed = "loss = weighed_by_tokens(loss, batch[1][..., 1:].ne(-100).sum())"
     assert f"{line}\n        {weighed}\n" in fixed("DF310", text)
+
+
+@pytest.mark.parametrize(
+    ("fill", "is_told"),
+    [
+        ("PADDING = [-100]\nlabels = torch.tensor([PADDING * n])", True),
+        ("IGNORED = -100\nlabels = torch.tensor([row + [IGNORED] * n])", True),
+        ("IGNORED = -100\nlabels[mask] = IGNORED", True),
+        ("IGNORED = -100\nlabels = torch.tensor([0] * n)", False),
+        ("bias = -100\nscores = 2 + bias", False),
+    ],
+)
+def test_labels_that_are_filled_up_by_a_name_are_counted(fill: str, is_told: bool) -> None:
+    text = tagging("GPT2LMHeadModel", "loss = model(batch[0], labels=batch[1]).loss")
+    assert bool(found("DF310", f"{text}{fill}\n")) is is_told
 
 
 def test_a_mean_of_the_library_without_a_name_is_reported() -> None:

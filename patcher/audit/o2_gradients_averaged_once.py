@@ -11,7 +11,8 @@ How it is judged  Per loop. A wrap counts if both rank 0 and the others come to 
                   Each of several models that it trains needs one. An object that was made of the
                   bare model must not go back through it.
 When unknown      The wrapper is passed on as a value, or a module that cannot be read may wrap; or
-                  nothing wraps, and gradients are reduced where the loop is not seen to come.
+                  nothing wraps, and gradients are reduced where the loop is not seen to come; or
+                  they are summed by hand, and nothing is divided by the number of ranks.
 Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.fsdp
 """
 
@@ -20,7 +21,9 @@ from collections.abc import Iterator
 
 from ..analysis.language.conditions import tests_that_hold
 from ..analysis.models.held_models import models_held_bare
+from ..analysis.models.thrown_away import is_thrown_away
 from ..analysis.models.trained_models import left_bare, lone_tensors
+from ..analysis.models.undivided_gradients import undivided_sum
 from ..analysis.models.wrapped_elsewhere import stays_in_another_class
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import REDUCTIONS, averages_otherwise, reduces_gradients
@@ -53,7 +56,8 @@ from .ranks import (
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O2"
-WRAPPERS = ("DistributedDataParallel", "FullyShardedDataParallel", "fully_shard", "replicate")
+DDP = "DistributedDataParallel"
+WRAPPERS = (DDP, "FullyShardedDataParallel", "fully_shard", "replicate")
 KEEPING = (ast.Return, ast.Yield, ast.Attribute, ast.Subscript, ast.List, ast.Dict, ast.Tuple)
 
 Wrap = tuple[Module, ast.Call]
@@ -65,10 +69,13 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
     wraps = [
         (module, call)
         for module, call in program.calls_to(*WRAPPERS)
-        if program.is_live(module, call) and not copies_to_cards(module, call)
+        if program.is_live(module, call)
+        and not copies_to_cards(module, call)
+        and not (module.last_name(call.func) == DDP and is_thrown_away(module, call))
     ]
     for loop in ranked_loops(program):
         if reduces_by_hand(program, loop):
+            yield from summed_by_hand(program, loop)
             continue
         yield from judge(program, loop, wraps)
         if original is not None and not original.calls_to(*WRAPPERS):
@@ -193,6 +200,18 @@ def is_behind_tests(program: Program, module: Module, node: ast.AST) -> bool:
             return False
         pending += callers
     return True
+
+
+def summed_by_hand(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """Gradients that are added over the ranks, where nothing makes them a mean."""
+    steps = (loop.module, loop.steps)
+    found = undivided_sum(program, [steps, *functions_below(program, *steps)])
+    if found is not None:
+        because = (
+            "gradients are summed over the ranks, and nothing divides them by their number: with N"
+            " ranks a step is N times as long, unless each loss is divided by the batch of all"
+        )
+        yield unknown(*found, because)
 
 
 def reduces_by_hand(program: Program, loop: TrainLoop) -> bool:

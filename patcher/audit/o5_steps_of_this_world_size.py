@@ -27,7 +27,7 @@ from ..analysis.training.scheduler_steps import hangs_on_step, scheduler_steps
 from ..analysis.training.train_loops import NUMBERS, TrainLoop, calls_around, is_over_numbers
 from ..source.module import Module
 from ..source.tree import argument, bound_names, everywhere, within
-from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity
+from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity, value_of
 from .ranks import is_managed, ranked_loops
 from .verdict import AuditVerdict, unknown, violated
 
@@ -224,8 +224,10 @@ def maybe_of_all(
         return
     lengths = sorted(part for part in parts.factors if part.startswith("len("))
     counted = lengths or sorted(part for part in parts.factors if "epoch" not in part)
-    size = batch_of(program, loop, loader)
-    by_batch = size.factors and size.factors <= parts.divisors and size != one("1")
+    by_batch = any(
+        size.factors and size.factors <= parts.divisors and size != one("1")
+        for size in batches_of(program, loop, loader)
+    )
     if counted and by_batch and WORLD not in parts:
         yield unknown(
             module,
@@ -235,17 +237,28 @@ def maybe_of_all(
         )
 
 
-def batch_of(program: Program, loop: TrainLoop, loader: Loader) -> Quantity:
-    """The size of a loader's batches, as the call passes it that makes this one."""
+def batches_of(program: Program, loop: TrainLoop, loader: Loader) -> list[Quantity]:
+    """The size of a loader's batches, as the call passes it that makes this one.
+
+    One for each branch: ``args.batch if kind == "train" else args.eval_batch``.
+    """
     module, size = loader.module, loader.batch_size
     assert size is not None
     function = module.function(loader.call)
-    if isinstance(size, ast.Name) and function is not None and loader.made_by:
-        where, call = loader.made_by[0]
-        passed = argument_for_parameter(module, function, call, size.id)
-        if passed is not None:
-            return quantity(program, where, passed, loop)
-    return quantity(program, module, size, loop)
+    for where, call in loader.made_by:
+        passed = (
+            argument_for_parameter(module, function, call, size.id)
+            if isinstance(size, ast.Name) and function is not None
+            else None
+        )
+        if passed is None:
+            break
+        module, size, function = where, passed, where.function(call)
+    value = value_of(program, module, size) if isinstance(size, ast.Name) else None
+    where, chosen = value or (module, size)
+    branches = [chosen.body, chosen.orelse] if isinstance(chosen, ast.IfExp) else []
+    every = [(where, each) for each in branches] or [(module, size)]
+    return [quantity(program, where, each, loop) for where, each in every]
 
 
 def accumulated(
@@ -254,7 +267,7 @@ def accumulated(
     """A horizon that is not divided by the accumulation as often as the scheduler steps."""
     if loop.accumulation is None or loop.step_test is None:
         return
-    count = parts.divisors[meaning_of_accumulation(program, loop)]
+    count = times_divided(program, loop, parts)
     stepped = scheduler_steps(loop, module, call)
     if not stepped:
         return
@@ -272,13 +285,16 @@ def accumulated(
         )
 
 
-def meaning_of_accumulation(program: Program, loop: TrainLoop) -> str:
-    """The accumulation as it occurs among the divisors of a quantity."""
+def times_divided(program: Program, loop: TrainLoop, parts: Quantity) -> int:
+    """How often a quantity is divided by the accumulation, also where that is itself a quotient."""
     assert loop.accumulation is not None
-    parts = quantity(program, loop.module, loop.accumulation, loop)
-    if parts.divisors or sum(parts.factors.values()) != 1:
-        return meaning(program, loop.module, loop.accumulation)
-    return next(iter(parts.factors))
+    by = quantity(program, loop.module, loop.accumulation, loop)
+    if not by.divisors and sum(by.factors.values()) == 1:
+        return parts.divisors[next(iter(by.factors))]
+    if by.factors and by.factors <= parts.divisors and by.divisors <= parts.factors:
+        twice = Quantity(by.factors + by.factors, by.divisors + by.divisors)
+        return 1 + (twice.factors <= parts.divisors and twice.divisors <= parts.factors)
+    return parts.divisors[meaning(program, loop.module, loop.accumulation)]
 
 
 def shared(

@@ -27,8 +27,10 @@ from ..analysis.models.model_results import forward_of
 from ..analysis.ranks.certain_reach import may_never_hold
 from ..analysis.ranks.deciding_scores import JOINED, what_hangs_on_it
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
+from ..analysis.ranks.own_tests import own_test_around, tests_around
 from ..analysis.ranks.rank_divergence import (
     clock_exits,
+    is_left_out,
     leaves_training,
     own_parameters_of,
     rank_dependent_exits,
@@ -74,6 +76,7 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
         yield from trained_by_some(program, loop)
     for loop in ranked_loops(program):
         yield from exits(program, loop)
+        yield from met_by_own_data(program, loop)
 
 
 def collectives(program: Program) -> Iterator[Place]:
@@ -334,6 +337,31 @@ def exits(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
         )
         yield violated(where, test, because)
     yield from passes_by_own_data(program, loop)
+
+
+def met_by_own_data(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """Collectives of a training step to which a rank comes by what it has of its own batches."""
+    module = loop.module
+    here = direct_effects(program, module).get(module.function(loop.steps) or module.tree, ())
+    direct = {each.effect.node for each in here if is_collective(each.effect)}
+    for call in within(loop.steps.body, ast.Call):
+        _, tests = tests_around(program, module, call)
+        if not tests or not (call in direct or meets_all(program, module, call)):
+            continue
+        test = own_test_around(program, module, call)
+        if test is not None and is_left_out(loop, call, test):
+            name = module.last_name(call.func)
+            because = f"ranks come to {name}() by the test of line {test.lineno}, of their own data"
+            yield violated(module, call, because)
+
+
+def meets_all(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call runs a function in which every rank comes to a collective."""
+    return any(
+        must_meet(each)
+        for _, function in program.callees(module, call)
+        for each in effects_of(program, function)
+    )
 
 
 def passes_by_own_data(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:

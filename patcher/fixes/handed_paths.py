@@ -27,8 +27,17 @@ Handed = tuple[Module, ast.Call, ast.expr]  # a call, and the path that it passe
 def handed_paths(
     program: Program, module: Module, call: ast.Call, path: ast.expr, depth: int = 0
 ) -> Iterator[Handed]:
-    """The calls that pass a path to the function that writes there, also through others."""
+    """The calls that pass a path to the function that writes there, also through others.
+
+    Of a method that writes to ``self.path``, the calls of it in other methods of the class.
+    """
     function = module.function(call)
+    if function is not None and is_of_object(path):
+        owner = module.enclosing_class(function)
+        for where, caller in program.callers(function):
+            if owner is not None and where is module and module.enclosing_class(caller) is owner:
+                yield where, caller, path
+        return
     if function is None or not isinstance(path, ast.Name) or path.id not in parameters(function):
         return
     for where, caller in program.callers(function):
@@ -37,6 +46,15 @@ def handed_paths(
             yield where, caller, passed
             if depth < MAX_CALLERS:
                 yield from handed_paths(program, where, caller, passed, depth + 1)
+
+
+def is_of_object(path: ast.expr) -> bool:
+    """``self.path``."""
+    return (
+        isinstance(path, ast.Attribute)
+        and isinstance(path.value, ast.Name)
+        and path.value.id == "self"
+    )
 
 
 def is_handed_on(module: Module, caller: ast.Call, passed: ast.expr) -> bool:
@@ -78,10 +96,16 @@ def looks_for(module: Module, test: ast.If, path: ast.expr) -> bool:
     return any(
         same_code(path, part)
         for look in everywhere(test.test, ast.Call)
-        if module.last_name(look.func) in LOOKS
+        if asks_for_file(module, look)
         for part in (*argument_values(look), getattr(look.func, "value", None))
         if part is not None
     )
+
+
+def asks_for_file(module: Module, call: ast.Call) -> bool:
+    """``os.path.exists(path)``, and a helper of such a name: ``is_file_exists(path)``."""
+    name = module.last_name(call.func)
+    return name in LOOKS or "exist" in name.lower()
 
 
 def reads_instead(handed: Handed) -> ast.Call | None:
@@ -104,7 +128,7 @@ def reads_instead(handed: Handed) -> ast.Call | None:
         tests = [
             up for up in tests if not is_inside(node, up.test) and looks_for(module, up, passed)
         ]
-        if not isinstance(read, ast.Call) or not tests or module.last_name(read.func) in LOOKS:
+        if not isinstance(read, ast.Call) or not tests or asks_for_file(module, read):
             continue
         leaves = isinstance(tests[-1].body[-1], ast.Return) and precedes(tests[-1], caller)
         if exclusive(read, caller) or (leaves and not is_inside(caller, tests[-1])):

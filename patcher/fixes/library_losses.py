@@ -182,7 +182,27 @@ def pads_labels(program: Program) -> bool:
 
 
 def makes_values(module: Module, number: ast.UnaryOp) -> bool:
-    """Whether a number is filled in: by a call, ``x[mask] = -100``, ``[-100] * n`` or a choice."""
+    """Whether a number is filled in: by a call, ``x[mask] = -100``, ``[-100] * n`` or a choice.
+
+    Also under a name: ``PADDING = [-100]``, and ``IGNORED = -100`` with ``[IGNORED] * n``.
+    """
+    row = module.parents[number]
+    value = row if isinstance(row, ast.List) else number
+    if fills_in(module, number) or is_repeated(module, value):
+        return True
+    stmt = module.parents[value]
+    targets = stmt.targets if isinstance(stmt, ast.Assign) else []
+    names = [each.id for each in targets if isinstance(each, ast.Name)]
+    return any(
+        isinstance(use, ast.Name)
+        and isinstance(use.ctx, ast.Load)
+        and (fills_in(module, use) or is_repeated(module, use))
+        for use in (module.occurrences(*names) if names else ())
+    )
+
+
+def fills_in(module: Module, number: ast.expr) -> bool:
+    """Whether a number goes to ``fill_()`` or the like, into ``x[mask]``, or is one of a choice."""
     match module.parents[number]:
         case ast.Call() as call:
             return module.last_name(call.func) in FILLS
@@ -193,10 +213,14 @@ def makes_values(module: Module, number: ast.UnaryOp) -> bool:
             return True
         case ast.IfExp(body=first, orelse=second):
             return number in (first, second)
-        case ast.List() as row:
-            product = module.parents[row]
-            return isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult)
     return False
+
+
+def is_repeated(module: Module, value: ast.expr) -> bool:
+    """``[-100] * n``, ``[IGNORED] * n`` and ``PADDING * n``."""
+    row = module.parents[value]
+    product = module.parents[row] if isinstance(row, ast.List) else row
+    return isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult)
 
 
 def labels_of(module: Module, call: ast.Call) -> str:
@@ -220,10 +244,15 @@ def binding(code: list[ast.stmt], call: ast.Call) -> tuple[ast.stmt | None, str]
         target, value = stmt.targets[0], stmt.value
         if value is call:
             results = target
-        elif is_first(value, results):
+        elif is_first(value, results) or is_first_of_several(value, results):
             first = target.elts[0] if isinstance(target, ast.Tuple) else target
             return (stmt, first.id) if isinstance(first, ast.Name) else (None, "")
     return None, ""
+
+
+def is_first_of_several(value: ast.expr, results: ast.expr) -> bool:
+    """``results[0], results[1]``."""
+    return isinstance(value, ast.Tuple) and bool(value.elts) and is_first(value.elts[0], results)
 
 
 def is_first(value: ast.expr, results: ast.expr) -> bool:

@@ -43,7 +43,8 @@ def masked_count(module: Module, stmt: ast.Assign) -> ast.expr | None:
 def means_over_masks(module: Module) -> Iterator[tuple[ast.BinOp | ast.AugAssign, ast.expr]]:
     """``(losses * mask).sum() / mask.sum()``, each with the mask, whatever that is made of.
 
-    And ``loss /= mask.sum()`` and ``loss / max(count, 1)`` of what a comparison makes.
+    And ``loss /= mask.sum()`` and ``loss / max(count, 1)`` of what a comparison makes, or as many
+    as ``torch.nonzero(mask)`` finds.
     """
     for stmt in module.nodes(ast.AugAssign):
         if isinstance(stmt.op, ast.Div) and is_of_loss(module, stmt):
@@ -54,11 +55,12 @@ def means_over_masks(module: Module) -> Iterator[tuple[ast.BinOp | ast.AugAssign
         if not isinstance(node.op, ast.Div):
             continue
         losses, mask = (summed(module, without_casts(side)) for side in (node.left, node.right))
-        made = losses and (module.definition(losses, losses) or losses)
-        if isinstance(mask, ast.Name) and isinstance(made, ast.BinOp) and mentions(made, mask.id):
+        mask = mask and without_casts(mask)
+        if losses and isinstance(mask, ast.Name) and is_times(module, losses, mask.id):
             yield node, mask
-        elif losses is None and is_of_loss(module, node) and not is_score(module, node):
-            mask = counted(module, node.right)
+        elif is_of_loss(module, node) and not is_score(module, node):
+            mask = counted(module, node.right) if losses is None else None
+            mask = mask or found_in(module, node.right)
             if mask is not None:
                 yield node, mask
 
@@ -78,6 +80,8 @@ def counted(module: Module, count: ast.expr, is_summed: bool = False) -> ast.exp
         case ast.BinOp(left=owner, op=ast.Add(), right=ast.Constant()):
             return counted(module, owner, is_summed)
         case ast.Call(func=func, args=parts):
+            if (mask := found_in(module, node)) is not None:
+                return mask
             if isinstance(func, ast.Attribute) and not module.dotted(func).startswith("torch."):
                 parts = [func.value]
             if module.last_name(func) in GUARDS:
@@ -89,6 +93,55 @@ def counted(module: Module, count: ast.expr, is_summed: bool = False) -> ast.exp
                     return without_casts(parts[0])
                 return counted(module, parts[0], is_summed=True)
     return None
+
+
+def is_times(module: Module, losses: ast.expr, mask: str) -> bool:
+    """Whether losses are a product with a mask: ``losses * mask``, or by ``losses *= mask``."""
+    made = module.definition(losses, losses) or losses
+    if isinstance(made, ast.BinOp) and mentions(made, mask):
+        return True
+    return isinstance(losses, ast.Name) and any(
+        isinstance(stmt.op, ast.Mult)
+        and isinstance(stmt.target, ast.Name)
+        and stmt.target.id == losses.id
+        and mentions(stmt.value, mask)
+        for stmt in within(module.scope_statements(losses), ast.AugAssign)
+    )
+
+
+def found_in(module: Module, count: ast.expr) -> ast.expr | None:
+    """The mask of a number of places: ``torch.nonzero(mask).size(0)`` and ``len(mask.nonzero())``.
+
+    Also by ``size()[0]`` and ``shape[0]``, under a name, and ``torch.count_nonzero(mask)``.
+    """
+    node = count
+    if isinstance(node, ast.Name):
+        node = module.definition(node, node) or node
+    if isinstance(node, ast.Call) and module.last_name(node.func) == "count_nonzero":
+        return argument_or_owner(module, node) if not argument(node, 1, "dim") else None
+    match node:
+        case ast.Call(func=ast.Name(id="len"), args=[places]):
+            pass
+        case ast.Call(func=ast.Attribute(value=places, attr="size"), args=[_]):
+            pass
+        case ast.Subscript(value=ast.Call(func=ast.Attribute(value=places, attr="size"), args=[])):
+            pass
+        case ast.Subscript(value=ast.Attribute(value=places, attr="shape")):
+            pass
+        case _:
+            return None
+    if isinstance(places, ast.Name):
+        places = module.definition(places, places) or places
+    if isinstance(places, ast.Call) and module.last_name(places.func) in ("nonzero", "argwhere"):
+        return argument_or_owner(module, places)
+    return None
+
+
+def argument_or_owner(module: Module, call: ast.Call) -> ast.expr | None:
+    """``x`` of ``torch.nonzero(x)`` and of ``x.nonzero()``."""
+    if module.dotted(call.func).startswith("torch."):
+        return argument(call, 0, "input")
+    return call.func.value if isinstance(call.func, ast.Attribute) else None
 
 
 def is_score(module: Module, node: ast.expr) -> bool:

@@ -1,15 +1,17 @@
 """Ranks train, and nothing keeps their models alike.
 
 What         A process group is created, and the model is never wrapped in DistributedDataParallel,
-             or only in apex's class of that name, which is a warning; or a teacher is wrapped, and
-             the model that is trained is not; or a tensor is trained that no model has.
+             or only in apex's class of that name, which is a warning; or the wrapper is thrown
+             away, as in model == DDP(model); or a teacher is wrapped, and the model that is trained
+             is not; or a tensor is trained that no model has.
 At run time  Every rank trains a model of its own on its part of the data; the last one to save
              wins. apex's wrapper is an ImportError where apex is not installed.
 Example      torch.distributed.init_process_group(backend="nccl")   # and no DDP anywhere
 Fix          torch's DistributedDataParallel: behind the place where a lone process would use
              DataParallel, or in the place of apex's. Without a DataParallel to show where the
              model is complete, the model's call in a training step goes through it, by the helper
-             over_ranks of DF204. A model left out beside wrapped ones is only reported. Where
+             over_ranks of DF204. What was thrown away is bound to the model's name. A model left
+             out beside wrapped ones is only reported. Where
              DataParallel wraps a part of a model, or something else than what is trained, ranks
              keep it, each on its own card, and average the gradients before each step.
 Fix safety   Safe: only a rank of a process group reaches the line. Where a step does more than call
@@ -22,6 +24,7 @@ from collections.abc import Iterator
 
 from ..analysis.language.binding_tests import binding_test
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.models.thrown_away import thrown_away, wrapped_name
 from ..analysis.models.trained_models import (
     left_bare,
     lone_tensors,
@@ -85,6 +88,9 @@ def findings(program: Program) -> Iterator[Finding]:
     if not groups or not program.train_loops:
         return
     wraps = program.calls_to("DistributedDataParallel")
+    if lost := thrown_away(program):
+        yield from kept(lost)
+        return
     if any(not module.dotted(call.func).startswith("apex.") for module, call in wraps):
         yield from unwrapped_loops(program)
         yield from left_out(program)
@@ -120,6 +126,15 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, module.tree.body[0], because, tuple(averaged[module]))
         if not places:
             yield from never_wrapped(program, *groups[0])
+
+
+def kept(lost: list[tuple[Module, ast.Call]]) -> Iterator[Finding]:
+    """Wrappers that are thrown away as they are made, each bound to the name of its model."""
+    for module, call in lost:
+        model, stmt = wrapped_name(module, call), module.statement(call)
+        because = "the wrapper is made and thrown away, and the model is trained without it"
+        edits = (Replace(stmt, f"{model} = {module.text(call)}"),) if model else ()
+        yield Finding(module, stmt, because, edits)
 
 
 def beside_data_parallel(

@@ -38,6 +38,7 @@ from ..analysis.batches.class_weights import (
     makers,
 )
 from ..analysis.batches.loss_reduction import Reduction, asked_for
+from ..analysis.ranks.own_tests import own_test_around
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
@@ -87,22 +88,27 @@ def means_of_a_rank(program: Program) -> Iterator[Finding]:
     yield from losses_that_weigh_classes(program)
     yield from losses_that_are_only_noted(program)
     for module in program.modules:
-        weighted = {module.function(call) for call in module.calls_to(WEIGHT_HELPER)}
+        weighted = {
+            (module.function(call), module.text(call.args[0]))
+            for call in module.calls_to(WEIGHT_HELPER)
+        }
         for stmt, tokens, names in means_over_tokens(program, module):
             function = module.function(stmt)
+            loss = stmt.targets[0]
+            assert isinstance(loss, ast.Name)
             if (
-                function not in weighted
+                (function, loss.id) not in weighted
                 and runs_in_training_step(program, module, function)
                 and not is_evaluated(program, module, stmt)
             ):
-                loss = stmt.targets[0]
-                assert isinstance(loss, ast.Name)
+                because = f"the mean is over {tokens} tokens"
+                test = left_by_some(program, module, stmt)
                 edits = (
-                    ()
-                    if loss.id in names
-                    else weight_by_tokens(program, module, stmt, loss.id, tokens)
+                    weight_by_tokens(program, module, stmt, loss.id, tokens)
+                    if not test and loss.id not in names
+                    else ()
                 )
-                yield Finding(module, stmt.value, f"the mean is over {tokens} tokens", edits)
+                yield Finding(module, stmt.value, because + test, edits)
 
 
 def means_over_tokens(
@@ -133,8 +139,18 @@ def losses_of_the_library(program: Program) -> Iterator[Finding]:
             continue
         tokens = f"{labels}.ne({DEFAULT_IGNORE_INDEX}).sum()"
         code = f"{loss} = {WEIGHT_HELPER}({loss}, {tokens})"
-        edits = (Insert(stmt, code, "after"), Define(WEIGHT_HELPER)) if stmt else ()
-        yield Finding(module, call, f"the model's mean is over {tokens} tokens", edits)
+        test = left_by_some(program, module, stmt) if stmt else ""
+        edits = (Insert(stmt, code, "after"), Define(WEIGHT_HELPER)) if stmt and not test else ()
+        yield Finding(module, call, f"the model's mean is over {tokens} tokens{test}", edits)
+
+
+def left_by_some(program: Program, module: Module, stmt: ast.stmt) -> str:
+    """A test by which some ranks may not come to a loss, in words; empty where all do.
+
+    The edit sums over the ranks, which wait for each other there.
+    """
+    test = own_test_around(program, module, stmt)
+    return f"; ranks may answer the test of line {test.lineno} differently" if test else ""
 
 
 def losses_that_weigh_classes(program: Program) -> Iterator[Finding]:

@@ -63,6 +63,7 @@ from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
 from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
 from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
 from ..fixes.process_group import lone_process_test, shares_batches
+from ..fixes.samplers_or_none import deal_without_sampler, may_be_none
 from ..fixes.turns import edits_to_take_turns
 from ..source.module import Module
 from ..source.tree import (
@@ -295,13 +296,20 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
         shuffled = replace_shuffle(module, loader, alone, lone, trains)
         return (*shuffled, *imports) if shuffled else ()
     edits: list[Edit] = []
+    is_lacking = may_be_none(module, loader)
+    if is_lacking:
+        edits += deal_without_sampler(module, loader, alone, lone, DATASET_NAMES)
+        if not edits:
+            return ()
     for sampler in loader.samplers:  # one per branch
-        if is_for_others(program, module, sampler):
+        if is_constant(sampler, None) or is_for_others(program, module, sampler):
             continue
         dealt = deal(module, sampler, alone)
         if not dealt:
-            return deal_batches(program, loader, alone)
+            return () if is_lacking else deal_batches(program, loader, alone)
         edits += dealt
+    if is_lacking:
+        return (*edits, *imports)
     is_wrapped = any(isinstance(edit, Define) for edit in edits)
     return (*edits, *(torch if is_wrapped and len(loader.samplers) == 1 else imports))
 

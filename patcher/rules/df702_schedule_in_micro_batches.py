@@ -577,9 +577,9 @@ def may_divide_itself(program: Program, loop: TrainLoop, length: ast.expr) -> bo
 def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
     """Whether ``node`` is the accumulation, also under another name.
 
-    ``args.n`` counts as ``self.args.n``, and ``n`` as what it was assigned last.
+    ``args.n`` counts as ``self.args.n``, ``n`` as what it was assigned last, ``config["n"]`` too.
     """
-    if not isinstance(node, ast.Name | ast.Attribute):
+    if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
         return False
     assert loop.accumulation is not None
     module = loop.module

@@ -11,6 +11,7 @@ from ..training.program import Program
 
 SAME = ("str", "Path", "fspath")  # calls that answer the path which they are passed
 OPTION = re.compile(r"<\w+>")
+ANY_NUMBER = "*"
 MAX_NAMES = 4  # through which a folder is followed
 
 
@@ -105,16 +106,31 @@ def parts_left(module: Module, text: str) -> list[str]:
 def texts_in_loops(module: Module, text: str, place: ast.AST) -> list[str]:
     """A path's text, once for each value of the loops around it that go over names written out.
 
-    ``for split in ("train", "dev"):``, and ``for split, n in (("train", 90), ("dev", 10)):``.
+    ``for split in ("train", "dev"):``, and ``for split, n in (("train", 90), ("dev", 10)):``. What
+    a loop counts is any number, ``part_*`` for ``f"part_{i}"``, by whatever name another counts.
     """
     texts = [text]
     for loop in module.ancestors(place):
         if isinstance(loop, FUNCTIONS):
             break
+        for name in numbers_counted(module, loop):
+            texts = [each.replace(f"{{{name}}}", ANY_NUMBER) for each in texts]
         for name, values in names_gone_over(module, loop).items():
             if f"{{{name}}}" in text:
                 texts = [each.replace(f"{{{name}}}", value) for each in texts for value in values]
     return texts
+
+
+def numbers_counted(module: Module, loop: ast.AST) -> set[str]:
+    """``i`` of ``for i in range(n)``, and of ``for i, part in enumerate(parts)``."""
+    if not isinstance(loop, ast.For) or not isinstance(loop.iter, ast.Call):
+        return set()
+    match module.last_name(loop.iter.func), loop.target:
+        case "range" | "trange", ast.Name(id=name):
+            return {name}
+        case "enumerate", ast.Tuple(elts=[ast.Name(id=name), *_]):
+            return {name}
+    return set()
 
 
 def names_gone_over(module: Module, loop: ast.AST) -> dict[str, list[str]]:

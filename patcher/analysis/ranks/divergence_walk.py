@@ -41,6 +41,7 @@ SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim", "requires
 SIZES = {"len", *SHAPE_ATTRIBUTES}
 # Calls whose result has as many items as the values of their argument decide.
 SELECTING = {"where", "nonzero", "argwhere", "masked_select", "unique"}
+COUNTERS = {"range", "trange"}
 MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
 CLOCKS = {
@@ -67,6 +68,7 @@ class DivergenceWalk:
     results: list[ast.Return]  # that hand on this rank's data
     kept: set[str]  # names of what calls hand back as it was
     by_clock: bool  # nothing differs but the time
+    wherever_from: bool = False  # ranks have batches of their own also of a loader that is unknown
 
     def block(self, body: list[ast.stmt], tainted: set[str], gate: ast.If | None) -> set[str]:
         """Tainted names after ``body``; ``gate`` is the outermost tainted test around it."""
@@ -134,7 +136,8 @@ class DivergenceWalk:
         if self.by_clock:
             return False
         if loop is self.loop.steps:
-            return self.loop.loader is not None or takes_turns(loop)
+            is_of_data = self.wherever_from and not counts(self.module, loop)
+            return self.loop.loader is not None or is_of_data or takes_turns(loop)
         loader = loader_of(self.program, self.module, loop)
         return loader is not None and bool(loader.distributed_samplers)
 
@@ -252,6 +255,11 @@ class DivergenceWalk:
             for name in names
             if self.depends_on(node, {name, size_of(name), *self.sharded_calls})
         }
+
+
+def counts(module: Module, loop: ast.For) -> bool:
+    """``for i in range(n)``."""
+    return isinstance(loop.iter, ast.Call) and module.last_name(loop.iter.func) in COUNTERS
 
 
 @cached_per_module

@@ -203,11 +203,13 @@ def walk_of(
     sharded: set[str],
     *,
     by_clock: bool = False,
+    wherever_from: bool = False,
 ) -> DivergenceWalk:
     """A walk that is to begin: what is alike on all ranks, and calls that score a rank's part."""
     agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
+    kinds = (by_clock, wherever_from)
     return DivergenceWalk(
-        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], set(), by_clock
+        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], set(), *kinds
     )
 
 

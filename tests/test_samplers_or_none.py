@@ -1,0 +1,64 @@
+"""DF401: a loader whose sampler is None on some way is dealt there, too."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """import torch
+from torch.utils.data import DataLoader, WeightedRandomSampler
+from torch.utils.data.distributed import DistributedSampler
+
+def train(args, data, weights, model):
+    torch.distributed.init_process_group("nccl")
+    {sampler}
+    loader = DataLoader(data, batch_size=4, shuffle={shuffle}, sampler=sampler)
+    for batch in loader:
+        model(batch).sum().backward()
+        optimizer.step()
+"""
+ELSE = """if args.balanced:
+        sampler = WeightedRandomSampler(weights, 9)
+    else:
+        sampler = None"""
+ABOVE = """sampler = None
+    if args.balanced:
+        sampler = WeightedRandomSampler(weights, 9)"""
+ALONE = "not torch.distributed.is_initialized()"
+
+
+@pytest.mark.parametrize("sampler", [ELSE, ABOVE])
+@pytest.mark.parametrize(
+    ("shuffle", "of_one", "how"),
+    [
+        ("sampler is None", f"sampler is None and {ALONE}", ""),
+        ("not args.balanced", f"not args.balanced and {ALONE}", ", shuffle=not args.balanced"),
+        ("False", "False", ", shuffle=False"),
+    ],
+)
+def test_both_ways_are_dealt(sampler: str, shuffle: str, of_one: str, how: str) -> None:
+    text = SCRIPT.format(sampler=sampler, shuffle=shuffle)
+    after = fixed("DF401", text)
+    dealt = f"sampler if sampler is not None or {ALONE} else DistributedSampler(data{how})"
+    assert f"batch_size=4, shuffle={of_one}, sampler={dealt})" in after
+    assert f"WeightedRandomSampler(weights, 9) if {ALONE} else DealtSampler(" in after
+    assert found("DF401", after) == []
+
+
+@pytest.mark.parametrize(
+    "sampler",
+    [
+        ABOVE.replace("Weighted", "Own"),
+        ELSE.replace("Weighted", "Own"),
+    ],
+)
+def test_a_sampler_of_the_scripts_own_is_only_told(sampler: str) -> None:
+    told = found("DF401", SCRIPT.format(sampler=sampler, shuffle="sampler is None"))
+    assert [each.edits for each in told] == [()]
+
+
+def test_a_sampler_that_takes_the_place_of_none_is_always_there() -> None:
+    sampler = "sampler = None\n    sampler = WeightedRandomSampler(weights, 9)"
+    after = fixed("DF401", SCRIPT.format(sampler=sampler, shuffle="False"))
+    assert "sampler is not None" not in after
+    assert "DealtSampler(WeightedRandomSampler(weights, 9))" in after
