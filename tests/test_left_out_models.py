@@ -243,6 +243,102 @@ def test_ranks_wrap_whatever_an_option_says(tmp_path: Path) -> None:
     assert result.changes == ()
 
 
+EVALUATED = """\
+import argparse
+import torch
+from torch.utils.data import DataLoader
+def measure(sampler, net):
+    net.eval()
+    with torch.no_grad():
+        scores = [sampler(torch.zeros(4, 2)).mean() for _ in range(3)]
+    net.train()
+    return scores
+def train(args):
+    net = torch.nn.Linear(2, 2)
+    if args.parallel:
+        net = torch.nn.DataParallel(net)
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in DataLoader(examples):
+        optimizer.zero_grad()
+        net(batch).mean().backward()
+        optimizer.step()
+def evaluate(args):
+    net = torch.nn.Linear(2, 2)
+    sampler = torch.nn.Sequential(net)
+    if args.parallel:
+        sampler = torch.nn.DataParallel(sampler)
+    net.load_state_dict(torch.load("last.pt"))
+    print(measure(sampler, net))
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--parallel", action="store_true")
+    parser.add_argument("--evaluate", action="store_true")
+    args = parser.parse_args()
+    train(args)
+    if args.evaluate:
+        evaluate(args)
+"""
+
+
+def test_a_function_that_evaluates_what_it_wraps_is_run_by_option(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(EVALUATED)
+    (change,) = patch(path).changes
+    assert "    if args.evaluate:\n        evaluate(args)\n" in change.text
+    assert change.text.count("DistributedDataParallel(") == 1
+
+
+CENTRES = """\
+import torch
+from torch.utils.data import DataLoader
+class Centres(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.places = torch.nn.Parameter(torch.zeros(3, 2))
+    def forward(self, x, y):
+        return (x - self.places[y]).pow(2).mean()
+def make_loss():
+    centres = Centres()
+    def loss_of(x, y):
+        return x.mean() + centres(x, y)
+    return loss_of, centres
+def make_optimizers(net, centre_loss):
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    centre_optimizer = torch.optim.SGD({stepped}.parameters(), 0.5)
+    return optimizer, centre_optimizer
+def main():
+    net = torch.nn.Linear(2, 2)
+    loss_of, centre_loss = make_loss()
+    optimizer, centre_optimizer = make_optimizers(net, centre_loss)
+    net = torch.nn.DataParallel(net)
+    for x, y in DataLoader(examples):
+        loss_of(net(x), y).backward()
+        optimizer.step()
+        for places in centre_loss.parameters():
+            places.grad *= 10
+        centre_optimizer.step()
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_centres_that_a_closure_calls_have_their_gradients_averaged(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(CENTRES.format(stepped="centre_loss"))
+    (change,) = patch(path).changes
+    assert "        average_gradients(optimizer)\n        optimizer.step()\n" in change.text
+    head = "        average_gradients(centre_optimizer)\n        for places in centre_loss"
+    assert head in change.text
+
+
+def test_the_optimizer_of_a_part_of_the_wrapped_model_steps_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(CENTRES.format(stepped="net.head"))
+    (change,) = patch(path).changes
+    assert "average_gradients" not in change.text
+    assert "DistributedDataParallel(net" in change.text
+
+
 ANEW = """\
 import torch
 def train(net, loader):

@@ -1517,6 +1517,13 @@ FIX = [
         +import os
         +os.makedirs(folder, exist_ok=True)
         """),
+    ("DF602", "one that a process insists on", "import os\nos.makedirs(folder, exist_ok=False)", """
+        @@ -1,2 +1,3 @@
+         import os
+        -os.makedirs(folder, exist_ok=False)
+        +import torch
+        +os.makedirs(folder, exist_ok=torch.distributed.is_initialized())
+        """),
     ("DF602", "a path's too", "from pathlib import Path\np = Path(f)\np.mkdir(parents=True)", """
         @@ -2,2 +2,2 @@
          p = Path(f)

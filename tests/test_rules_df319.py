@@ -72,6 +72,13 @@ NOOP: list[tuple[str, str]] = [
         end="print(sum(seen))")),
     ("each example's last loss, which is written down", script(before="last = torch.zeros(9)",
         loss=EACH, after="last[number] = losses.detach()", end="torch.save(last, 'last.pt')")),
+    ("as many parts as a list of totals has", script(head="totals = [0, 0]",
+        loss="loss = 0\n        for part in range(len(totals)):\n"
+        "            loss += logits[part].mean()\n"
+        "            totals[part] += logits[part].mean().item()")),
+    ("a dictionary of each step", script(
+        loss="parts, drawn = model.losses(x)\n        for key in parts:\n"
+        "            parts[key] = parts[key].mean()\n        loss = parts['a'] + parts['b']")),
     ("a weight that follows the step", script(before="weight = 0.0",
         loss="weight = min(1.0, weight + 0.1); loss = weight * F.cross_entropy(logits, y)")),
     ("examples that are counted", script(before="seen = 0",

@@ -28,6 +28,14 @@ NOOP = [
     ("values, not numbers", GROUP, "for word in set(text.split()):\n    sizes[word] = len(word)\n"),
     ("values by a name, not numbers", GROUP,
      "for word in set(text.split()):\n    size = len(word)\n    sizes[word] = size\n"),
+    ("numbers of a pattern's groups", GROUP,
+     "vocabulary = set()\nfor path in paths:\n"
+     "    number, _ = map(int, pattern.search(path).groups())\n"
+     f"    if number == -1: continue\n    vocabulary.add(number)\n{NUMBERED}"),
+    ("numbers of lines", GROUP, f"vocabulary = {{int(line) for line in lines}}\n{NUMBERED}"),
+    ("numbers of a list", GROUP,
+     "vocabulary = set()\nfor line in lines:\n    n = int(line)\n    vocabulary.add(n)\n"
+     f"{NUMBERED}"),
     ("on rank 0 alone", GROUP,
      "if torch.distributed.get_rank() == 0:\n    vocabulary = set(text.split())\n"
      "    ids = {word: i for i, word in enumerate(vocabulary)}\n"),

@@ -47,6 +47,23 @@ def script(
     )
 
 
+SPREADING = """\
+class Unused(torch.nn.Module):
+    def __init__(self):
+        self.{first} = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+
+"""
+
+
+def test_what_no_one_makes_spreads_no_layers_over_cards() -> None:
+    text = script().replace("def main", SPREADING.format(first="gate") + "def main")
+    (finding,) = found("DF204", text)
+    assert finding.edits, finding.because
+    assert found("DF201", text) == []
+    used = text.replace("    model.cuda()", "    model = torch.nn.DataParallel(model)")
+    assert [bool(finding.edits) for finding in found("DF201", used)] == [True]
+
+
 OPTIMIZER = "    optimizer = torch.optim.SGD(model.parameters(), 0.1)\n"
 REPAIRED = """\
 @@ -1,4 +1,24 @@

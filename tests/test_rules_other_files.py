@@ -6,9 +6,11 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from cases import fixed, found, module
+from cases import RULES, fixed, found, module
+from ddpfix.patcher.analysis.training.load import read_program
 from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.audit import audit
+from ddpfix.patcher.engine.check import check
 from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
@@ -529,6 +531,52 @@ def test_a_picture_of_a_list_is_one(added: str, told: int) -> None:
     assert len(found("DF607", script(line))) == told
 
 
+ATTEMPT = """
+import logging
+import torch
+from torch.utils.data import DataLoader
+from torchvision.utils import save_image
+def main(args, model, data):
+    torch.distributed.init_process_group("gloo")
+    {outer}
+        for batch in DataLoader(data):
+            model(batch).backward()
+            {inner}
+                save_image(batch, "batch.png")
+{handler}
+main(*args)
+"""
+ONCE = "    except OSError:\n        print('full')"
+
+
+@pytest.mark.parametrize(
+    ("outer", "inner", "handler", "is_left"),
+    [
+        ("try:", "if args.draw:", "    except Exception as error:\n        raise error", False),
+        ("try:", "if args.draw:", "    except Exception:\n        print('ends')", False),
+        (
+            "try:",
+            "if args.draw:",
+            "    except OSError as error:\n        raise Full() from error",
+            False,
+        ),
+        (
+            "if True:",
+            "try:",
+            ONCE.replace("    except", "            except").replace(
+                "    print", "            print"
+            ),
+            True,
+        ),
+    ],
+)
+def test_an_error_that_ends_the_training_forgives_no_second_writer(
+    outer: str, inner: str, handler: str, is_left: bool
+) -> None:
+    findings = found("DF607", ATTEMPT.format(outer=outer, inner=inner, handler=handler))
+    assert (findings == []) is is_left
+
+
 def test_a_removal_that_may_fail_is_left_alone() -> None:
     tries = 'try:\n            os.remove("old.pt")\n        except OSError:\n            pass'
     assert found("DF607", script(tries)) == []
@@ -730,3 +778,29 @@ def test_rank_0_alone_calls_a_function_that_only_computes(body: str, is_left: bo
     text = script('save_image(shown(frame), "worst.png")').replace("def main(", functions)
     (finding,) = found("DF607", text)
     assert bool(finding.edits) is is_left
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "    if not os.path.exists(path):\n        os.mkdir(path)",
+        "    nib.save(picture, path)",
+        "    sitk.WriteImage(picture, path)",
+        "    visdom.Visdom(env=path).line(picture)",
+        "    os.remove(path)",
+    ],
+)
+def test_a_module_of_another_folder_that_writes_is_read(body: str, tmp_path: Path) -> None:
+    (tmp_path / "tools").mkdir()
+    imports = "import os\nimport nibabel as nib\nimport SimpleITK as sitk\nimport visdom\n"
+    tools = f"{imports}def keep(path, picture):\n{body}\n"
+    (tmp_path / "tools" / "kept.py").write_text(tools)
+    path = tmp_path / "run.py"
+    path.write_text("from tools.kept import keep\n" + script("keep('out', frame)"))
+    program = read_program(str(path))
+    codes = {
+        each.code
+        for each in check(program, RULES.values())
+        if each.module.source.path.name == "kept.py"
+    }
+    assert codes & {"DF602", "DF607", "DF609"}

@@ -44,6 +44,8 @@ main(*args)
         ("'tar xf %s' % name", "write"),
         ("'unzip {}'.format(name)", "write"),
         ("['cp', source, target]", "write"),
+        ("'convert -delay 10 ' + names + ' ' + name", "write"),
+        ("f'ffmpeg -i {names} {name}'", "write"),
         ("'rm -rf out'", "remove"),
         ("('rm', name)", "remove"),
         ("'nvidia-smi'", ""),

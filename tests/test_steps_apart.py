@@ -50,6 +50,17 @@ TOGETHER = {
     "by the first dimension": {
         "before": "rows, _ = batch.shape\n            if rows < 4:\n                continue"
     },
+    "by what size() gives first": {
+        "before": "if batch.size()[0] < 4:\n                continue\n            "
+        "batch, rows = Variable(batch.cuda()), len(batch)"
+    },
+    "by a score of other data that have the same name": {
+        "before": "kept = batch.mean()\n            if number % 5 == 0:\n"
+        "                total = 0\n"
+        "                for number, batch in enumerate(DataLoader(others)):\n"
+        "                    kept = measure(batch)\n                    total += kept\n"
+        "                if total > 3:\n                    torch.save(total, 'best.pt')"
+    },
     "by a test around a loss": {"behind": "if loss > 1:\n            loss = self.loss() * 2"},
     "by a file that cannot be written": {
         "behind": "try:\n            torch.save(loss, 'loss.pt')\n        except OSError:\n"
@@ -72,6 +83,15 @@ APART = {
     "by another dimension": (
         {"before": "_, width = batch.shape\n            if width < 4:\n                continue"},
         "the test in line 31",
+    ),
+    "by a score of other data, and of the batch": (
+        {
+            "before": "kept = batch.mean()\n            if number % 5 == 0:\n"
+            "                total = 0\n                for batch in DataLoader(others):\n"
+            "                    total += kept * measure(batch)\n"
+            "                if total > 3:\n                    torch.save(total, 'best.pt')"
+        },
+        "the test in line 35",
     ),
     "by how much is computed": (
         {

@@ -7,7 +7,7 @@ import re
 from collections.abc import Collection
 
 from ...record import record
-from ..analysis.language.call_graph import reachable_functions
+from ..analysis.language.call_graph import callees_by_name, reachable_from
 from ..analysis.language.conditions import condition
 from ..analysis.models.conversions import converted_model
 from ..analysis.training.program import Program
@@ -242,13 +242,13 @@ def serves_training(program: Program, module: Module, wrap: Wrap) -> bool:
             if outermost is not None and loop.steps in below(outermost):
                 return True
         training.add(owner)
-    names = {
-        module.last_name(call.func)
+    calls = (
+        call
         for call in within(body, ast.Call)
         if position(call) > position(wrap.stmt)
         or (outermost is not None and is_inside(call, outermost))
-    }
-    return bool(reachable_functions(program, names) & training)
+    )
+    return bool(reachable_from(program, callees_by_name(program, module, calls)) & training)
 
 
 def hands_over(module: Module, value: ast.expr, model: str) -> bool:
@@ -280,9 +280,9 @@ def leaves_before_training(program: Program, module: Module, stmt: ast.stmt) -> 
             if leaves and not any(
                 loop.module is module and is_inside(loop.steps, up) for loop in program.train_loops
             ):
-                names = {module.last_name(call.func) for call in within(block, ast.Call)}
+                called = callees_by_name(program, module, within(block, ast.Call))
                 training = {loop.module.function(loop.steps) for loop in program.train_loops}
-                return not reachable_functions(program, names) & training
+                return not reachable_from(program, called) & training
         if isinstance(up, Function):
             return False
         child = up

@@ -35,7 +35,7 @@ def findings(program: Program) -> Iterator[Finding]:
     because = "this script never makes a process group"
     if not edits:
         because += f", and gets none: {why_no_group(program)}"
-    wraps = program.calls_to("DataParallel")
+    wraps = [place for place in program.calls_to("DataParallel") if program.is_live(*place)]
     for module, call in wraps:
         yield Finding(module, call, because, edits)
         edits = ()  # one finding carries them

@@ -46,8 +46,11 @@ def findings(program: Program) -> Iterator[Finding]:
     yield from unseen_steps(program)
     if not program.is_training_program or averages_otherwise(program):
         return
-    if wraps := program.calls_to(*SPREADS):
-        if not program.calls_to("DataParallel") and not may_have_group(program):  # DF201 makes one
+    # A copied network may spread its layers where nothing comes to.
+    wraps = [place for place in program.calls_to(*SPREADS) if program.is_live(*place)]
+    if wraps:
+        spread = any(module.last_name(call.func) == "DataParallel" for module, call in wraps)
+        if not spread and not may_have_group(program):  # DF201 makes one
             yield Finding(*wraps[0], f"{BECAUSE}: nothing makes the process group that this needs")
         return
     loops = loops_that_step(program)

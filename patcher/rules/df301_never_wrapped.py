@@ -22,7 +22,7 @@ Source       torch.nn.parallel.DistributedDataParallel; hazards counted in 65 of
 import ast
 from collections.abc import Iterator
 
-from ..analysis.language.binding_tests import binding_test
+from ..analysis.language.binding_tests import binding_test, is_outer
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.thrown_away import thrown_away, wrapped_name
 from ..analysis.models.trained_models import (
@@ -47,6 +47,7 @@ from ..fixes.chosen_cards import NotShareableError
 from ..fixes.data_parallel import (
     Wrap,
     drawn_behind,
+    hands_over,
     place_behind,
 )
 from ..fixes.data_parallel_by_hand import (
@@ -61,6 +62,7 @@ from ..fixes.lone_training import averaged_gradients
 from ..fixes.process_group import WRAP, card_and_group_test, ddp_options
 from ..source.module import Module
 from ..source.tree import (
+    Function,
     bound_names,
     everywhere,
     is_inside,
@@ -165,6 +167,8 @@ def opened_gates(program: Program, module: Module, wrap: Wrap) -> Iterator[Edit]
     below = {function, *(each for _, each in program.functions_below(module, function))}
     if any(loop.module.function(loop.steps) in below for loop in program.train_loops):
         return  # it trains as well as it wraps
+    if wrap.target.isidentifier() and not is_handed_out(module, function, wrap.target):
+        return  # what else it does needs its wrapper, and nothing behind it
     for where, call in program.callers(function):
         stmt = where.statement(call)
         gate = where.parents[stmt]
@@ -176,6 +180,15 @@ def opened_gates(program: Program, module: Module, wrap: Wrap) -> Iterator[Edit]
         ):
             yield Rewrite(gate.test, f"{where.operand(gate.test)} or {GROUP}")
             yield Import("torch")
+
+
+def is_handed_out(module: Module, function: Function, name: str) -> bool:
+    """Whether a function returns what a local name holds, or has the name from outside."""
+    return is_outer(function, name) or any(
+        hands_over(module, value.value, name)
+        for value in within(function.body, ast.Return)
+        if value.value is not None
+    )
 
 
 def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator[Finding]:

@@ -22,6 +22,7 @@ from ..analysis.batches.set_order import LISTS, place_of_order
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.possible_values import Place
 from ..analysis.training.program import Program
+from ..analysis.training.whole_numbers import holds_numbers
 from ..analysis.training.words import holds_words
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
@@ -46,6 +47,8 @@ def findings(program: Program) -> Iterator[Finding]:
             if place is None or place[1] in seen:
                 continue
             seen.add(place[1])
+            if holds_numbers(program, *place):
+                continue  # a number's hash is itself
             if roles_reaching(program, *place) >= RANKS:
                 yield finding(program, module, iterable, place)
 

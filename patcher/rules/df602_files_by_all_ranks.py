@@ -5,8 +5,9 @@ What         open(…, "w"), a logging.FileHandler, loguru's logger.add(file) or
              writes and that every rank will run; a folder created after a check whether it exists.
 At run time  Ranks overwrite each other's lines; makedirs fails on the rank that comes second.
 Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
-Fix          Rank 0 alone writes; makedirs and mkdir get exist_ok=True. A block that fills what all
-             ranks need behind it still runs on every rank, and writes to nowhere on the others.
+Fix          Rank 0 alone writes; makedirs and mkdir get exist_ok=True, and a lone process alone
+             insists on exist_ok=False. A block that fills what all ranks need behind it still runs
+             on every rank, and writes to nowhere on the others.
              A FileHandler created before the process group asks the launcher's variable RANK: no
              process has a rank yet.
 Fix safety   Safe: a lone process writes as before.
@@ -56,6 +57,7 @@ from ..source.tree import (
     Function,
     argument,
     bound_names,
+    is_false,
     is_inside,
     keyword,
     last_argument,
@@ -130,7 +132,11 @@ def unsafe_folders(program: Program, module: Module) -> Iterator[Finding]:
     """Folders that a rank makes where another one may have made them: an error of the second."""
     because = "another rank may make the folder first"
     for call in (*module.calls_to("makedirs"), *module.calls_to("mkdir")):
-        edits = () if keyword(call, "exist_ok") else forgiving(module, call)
+        insists = keyword(call, "exist_ok")
+        if insists is not None:
+            edits = one_process_insists(program, module, call, insists.value)
+        else:
+            edits = forgiving(module, call)
         if not edits or is_left_to_one(program, module, call):
             continue
         handlers = handlers_of_file_errors(call)
@@ -153,6 +159,17 @@ def lets_pass(handler: ast.ExceptHandler) -> bool:
             return asks and all(isinstance(s, ast.Pass | ast.Raise) for s in (*body, *orelse))
         case body:
             return all(isinstance(stmt, ast.Pass) for stmt in body)
+
+
+def one_process_insists(
+    program: Program, module: Module, call: ast.Call, value: ast.expr
+) -> tuple[Edit, ...]:
+    """Edits of ``exist_ok=False``, by which a lone process insists on a folder of its own."""
+    if not is_false(value) or not forgiving(module, call):
+        return ()
+    if runs_before_group(program, module, call):
+        return (Rewrite(value, "'RANK' in os.environ"), Import("os"))
+    return (Rewrite(value, "torch.distributed.is_initialized()"), Import("torch"))
 
 
 def forgiving(module: Module, call: ast.Call) -> tuple[Edit, ...]:

@@ -59,7 +59,7 @@ from ..fixes.written_by_one import (
     runs_in_save_pretrained,
     tests_for_missing,
 )
-from ..source.branches import survives_file_errors
+from ..source.branches import leaves_loop_on_file_errors, survives_file_errors
 from ..source.module import Module
 from ..source.tree import argument_values, below, precedes, same_code, within
 
@@ -107,7 +107,10 @@ def is_of_all_ranks(program: Program, module: Module, each: Reached) -> bool:
     function = module.function(call)
     if function is not None and function.name in helper_names():
         return False  # its callers are to be rank 0 alone
-    forgives = any(word.arg in FORGIVING for word in call.keywords) or survives_file_errors(call)
+    forgives = any(word.arg in FORGIVING for word in call.keywords) or (
+        survives_file_errors(call)
+        and not (each.effect.kind is Kind.WRITE and leaves_loop_on_file_errors(call))
+    )
     return (
         (not forgives or is_of_listing(module, path) or is_filled_anew(module, call, path))
         and program.is_live(module, call)

@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from ...recipes.script_flags import Option
-from ..analysis.training.constructed_loaders import Loader
+from ..analysis.settings.loader_batches import batch_size_sources, involves, names_in
 from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -27,7 +27,6 @@ from ..source.tree import everywhere
 CODE, SEVERITY, SAFETY = "DF701", Severity.NOTE, Safety.REPORT
 
 EXAMPLE_RANKS = 4
-MAX_SOURCES = 12  # expressions to follow from a batch size
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -46,26 +45,6 @@ def findings(program: Program) -> Iterator[Finding]:
         if is_divided_by_cards(loader.module, values):
             continue  # what the flag counts is what all ranks take
         yield Finding(loader.module, loader.batch_size, flag_meaning(flags[0], values))
-
-
-def batch_size_sources(program: Program, loader: Loader) -> list[ast.expr]:
-    """The batch size and the values of the attributes and variables that it depends on."""
-    assert loader.batch_size is not None
-    sources: list[ast.expr] = []
-    pending: list[tuple[Module, ast.expr]] = [(loader.module, loader.batch_size)]
-    while pending and len(sources) < MAX_SOURCES:
-        module, value = pending.pop()
-        if value in sources:
-            continue
-        sources.append(value)
-        for node in everywhere(value, ast.Attribute):
-            pending += [
-                (m, v) for m in program.modules for v in m.attribute_values.get(node.attr, [])
-            ]
-        for name in everywhere(value, ast.Name):
-            definition = module.definition(name, value)
-            pending += [(module, definition)] if definition is not None else []
-    return sources
 
 
 def is_divided_by_cards(module: Module, values: list[ast.expr]) -> bool:
@@ -97,18 +76,3 @@ def flag_meaning(flag: Option, values: list[ast.expr]) -> str:
     if isinstance(size, int):
         example = f": {size} by default, {EXAMPLE_RANKS * size} on {EXAMPLE_RANKS} ranks"
     return f"{flag.spellings[0]} counts {what}{example}"
-
-
-def involves(values: list[ast.expr], name: str, *operators: type[ast.operator]) -> bool:
-    """Whether one of the operators is applied with a right side that such a name is part of."""
-    return any(
-        isinstance(node.op, operators) and any(name in word for word in names_in([node.right]))
-        for value in values
-        for node in everywhere(value, ast.BinOp)
-    )
-
-
-def names_in(values: list[ast.expr]) -> set[str]:
-    """Names and attributes in some expressions."""
-    attributes = {node.attr for value in values for node in everywhere(value, ast.Attribute)}
-    return attributes | {node.id for value in values for node in everywhere(value, ast.Name)}

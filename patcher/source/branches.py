@@ -32,7 +32,29 @@ FILE_ERRORS = {
 
 def survives_file_errors(node: ast.AST) -> bool:
     """Whether the program goes on where a place meets no file, or one that it did not expect."""
-    return bool(handlers_of_file_errors(node))
+    return any(not raises(handler) for handler in handlers_of_file_errors(node))
+
+
+def raises(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler ends with an error."""
+    return isinstance(handler.body[-1], ast.Raise)
+
+
+def raises_the_same(handler: ast.ExceptHandler) -> bool:
+    """Whether a handler ends with the error that it has caught: ``raise``, or ``raise error``."""
+    match handler.body[-1]:
+        case ast.Raise(exc=None):
+            return True
+        case ast.Raise(exc=ast.Name(id=name)):
+            return name == handler.name
+    return False
+
+
+def leaves_loop_on_file_errors(node: ast.AST) -> bool:
+    """Whether an error of files at a place leads out of a loop: ``try`` is around that."""
+    handlers = handlers_of_file_errors(node)
+    around = [up for up in ancestors(node) if isinstance(up, ast.For | ast.While)]
+    return bool(handlers and around) and not is_inside(handlers[0], around[0])
 
 
 def handlers_of_file_errors(node: ast.AST) -> list[ast.ExceptHandler]:
@@ -42,7 +64,7 @@ def handlers_of_file_errors(node: ast.AST) -> list[ast.ExceptHandler]:
         for up in ancestors(node)
         if isinstance(up, ast.Try) and any(is_in(node, stmt) for stmt in up.body)
         for handler in up.handlers
-        if catches_file_errors(handler)
+        if catches_file_errors(handler) and not raises_the_same(handler)
     ]
 
 

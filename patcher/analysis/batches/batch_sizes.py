@@ -7,7 +7,7 @@ loader gives, ``inputs.size(0)``, and for nothing that is computed of it.
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 
 from ...source.tree import bound_names, within
 from ..language.name_flow import names_in
@@ -46,25 +46,38 @@ def sizes_in(loop: TrainLoop, of_batch: set[str]) -> tuple[set[str], set[ast.AST
 def parts_of(body: list[ast.stmt], of_batch: set[str]) -> set[str]:
     """The names of a batch and of what it is unpacked into, which nothing else is bound to."""
     parts = set(of_batch)
-    whole: list[ast.Assign] = []
-    for assign in within(body, ast.Assign):
-        value: ast.expr = assign.value
-        while isinstance(value, ast.Call):
-            match value:
-                case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name in KEEPING:
-                    value = inner
-                case ast.Call(func=ast.Name(id="Variable"), args=[inner, *_]):
-                    value = inner
-                case _:
-                    break
-        if isinstance(value, ast.Name) and value.id in parts:
-            whole.append(assign)
-            parts |= set().union(*map(bound_names, assign.targets))
+    kept = [*kept_wholes(body)]
+    whole: list[ast.expr] = []
+    for target, value in kept:
+        if value.id in parts:
+            whole.append(target)
+            parts |= bound_names(target)
     return {
         name
         for name in parts
-        if bindings(body, name) == sum(name in bound_names(assign) for assign in whole)
+        if bindings(body, name) == sum(name in bound_names(target) for target in whole)
     }
+
+
+def kept_wholes(body: list[ast.stmt]) -> Iterator[tuple[ast.expr, ast.Name]]:
+    """What a name is bound to again as a whole: ``x, y = x.to(device), y.to(device)``."""
+    for assign in within(body, ast.Assign):
+        pairs: list[tuple[ast.expr, ast.expr]] = [(each, assign.value) for each in assign.targets]
+        match assign:
+            case ast.Assign(targets=[ast.Tuple(elts=targets)], value=ast.Tuple(elts=values)):
+                pairs = [*zip(targets, values, strict=False)]
+        for target, value in pairs:
+            inner: ast.expr = value
+            while isinstance(inner, ast.Call):
+                match inner:
+                    case ast.Call(func=ast.Attribute(value=each, attr=name)) if name in KEEPING:
+                        inner = each
+                    case ast.Call(func=ast.Name(id="Variable"), args=[each, *_]):
+                        inner = each
+                    case _:
+                        break
+            if isinstance(inner, ast.Name):
+                yield target, inner
 
 
 def bindings(body: list[ast.stmt], name: str) -> int:
@@ -75,7 +88,7 @@ def bindings(body: list[ast.stmt], name: str) -> int:
 
 
 def is_size(node: ast.AST, parts: Collection[str]) -> bool:
-    """``inputs.size(0)``, ``inputs.shape[0]`` or ``len(inputs)``."""
+    """``inputs.size(0)``, ``inputs.size()[0]``, ``inputs.shape[0]`` or ``len(inputs)``."""
     match node:
         case (
             ast.Call(
@@ -84,6 +97,10 @@ def is_size(node: ast.AST, parts: Collection[str]) -> bool:
             )
             | ast.Subscript(
                 value=ast.Attribute(value=ast.Name(id=name), attr="shape"),
+                slice=ast.Constant(value=0),
+            )
+            | ast.Subscript(
+                value=ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr="size"), args=[]),
                 slice=ast.Constant(value=0),
             )
             | ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)])

@@ -18,11 +18,33 @@ def names_of_losses(loop: TrainLoop, body: list[ast.stmt] | None = None) -> set[
 
 
 def made_from(body: list[ast.stmt], names: set[str]) -> set[str]:
-    """The names, and those that a block makes them of; but for what it puts into a text."""
+    """The names, and those that a block makes them of; but for what it puts into a text.
+
+    Of what they are as long as alone, they are not made.
+    """
     pairs = (
-        (taking(targets), names_in(value)) for targets, value in flows(body) if not is_text(value)
+        (taking(targets), contents(value)) for targets, value in flows(body) if not is_text(value)
     )
     return reached(pairs, names)
+
+
+def contents(value: ast.expr) -> set[str]:
+    """The names in a value, but for those of which it has the shape alone: all ranks' is one."""
+    match value:
+        case ast.Attribute(attr="shape" | "device" | "dtype"):
+            return set()
+        case ast.Call(func=ast.Attribute(attr="size" | "numel" | "dim") | ast.Name(id="len")):
+            return set()
+        case ast.Name() | ast.Attribute():
+            return names_in(value)
+    parts: list[ast.expr] = []
+    for each in ast.iter_child_nodes(value):
+        match each:
+            case ast.expr():
+                parts.append(each)
+            case ast.keyword(value=part) | ast.comprehension(iter=part):
+                parts.append(part)
+    return set().union(*map(contents, parts))
 
 
 def is_text(value: ast.expr) -> bool:

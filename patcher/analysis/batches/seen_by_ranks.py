@@ -21,7 +21,7 @@ from ..training.loaders import AROUND
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .carried_state import carried_names
-from .loss_names import made_from, names_of_losses
+from .loss_names import contents, made_from, names_of_losses
 
 FILLING = {
     *("update", "enqueue", "push", "append", "add", "insert", "put", "store", "write", "fill"),
@@ -99,25 +99,6 @@ def own_names(body: list[ast.stmt]) -> set[str]:
         if item.optional_vars is not None
     ]
     return taking(targets)
-
-
-def contents(value: ast.expr) -> set[str]:
-    """The names in a value, but for those of which it has the shape alone: all ranks' is one."""
-    match value:
-        case ast.Attribute(attr="shape" | "device" | "dtype"):
-            return set()
-        case ast.Call(func=ast.Attribute(attr="size" | "numel" | "dim") | ast.Name(id="len")):
-            return set()
-        case ast.Name() | ast.Attribute():
-            return names_in(value)
-    parts: list[ast.expr] = []
-    for each in ast.iter_child_nodes(value):
-        match each:
-            case ast.expr():
-                parts.append(each)
-            case ast.keyword(value=part) | ast.comprehension(iter=part):
-                parts.append(part)
-    return set().union(*map(contents, parts))
 
 
 def made_of(body: list[ast.stmt], names: set[str]) -> set[str]:
@@ -213,10 +194,13 @@ def assignments(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt, list[ast.expr]
 
 
 def made_anew(body: list[ast.stmt]) -> set[str]:
-    """The plain names that a block assigns to."""
-    return {
-        target.id
-        for stmt in within(body, ast.Assign)
-        for target in stmt.targets
-        if isinstance(target, ast.Name)
-    }
+    """The plain names that a block assigns to; in a tuple, those that its value is not made of."""
+    names: set[str] = set()
+    for stmt in within(body, ast.Assign):
+        for target in stmt.targets:
+            if isinstance(target, ast.Name):
+                names.add(target.id)
+            elif isinstance(target, ast.Tuple):
+                parts = {part.id for part in target.elts if isinstance(part, ast.Name)}
+                names |= parts - names_in(stmt.value)
+    return names

@@ -18,6 +18,7 @@ from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .batch_sizes import names_beside, sizes_in
 from .batch_taint import TOGETHER, NotDealtError, apart, is_made_together
+from .other_batches import made_of_batch
 
 MAX_ROUNDS = 5  # in which attributes are followed from function to function
 
@@ -33,7 +34,7 @@ def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
     module, body = loop.module, loop.steps.body
     of_batch = names_of_batch(loop)
     sizes, asked = sizes_in(loop, of_batch)
-    names = spread(body, of_batch).names - sizes
+    names = made_of_batch(body, of_batch) - sizes
     for attempt in within(body, ast.Try):
         if any(apart(program, module, loop.steps, parts_of_try(attempt), leads_beyond_saves)):
             raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
@@ -139,7 +140,7 @@ def tainted_functions(
     shared: set[str] = set()  # attributes, and functions whose result hangs on the batch
     for _ in range(MAX_ROUNDS):
         before = (dict(known), set(shared))
-        names = spread(loop.steps.body, of_batch | shared).names
+        names = made_of_batch(loop.steps.body, of_batch | shared)
         shared |= attributes(names)
         pending: list[Code] = [(loop.module, loop.steps.body, names)]
         seen: set[Function] = set()

@@ -26,6 +26,7 @@ WRITING = {
     *("cp", "mv", "ln", "rsync", "tee", "dd", "install", "split"),
     *("tar", "zip", "unzip", "gzip", "gunzip", "bzip2", "bunzip2", "xz", "7z"),
     *("wget", "curl", "gdown", "gsutil", "aws", "scp"),
+    *("convert", "magick", "montage", "mogrify", "ffmpeg", "gifsicle"),
 }
 WRITING_PAIRS = {("git", "clone"), ("git", "commit"), ("git", "add"), ("sed", "-i")}
 PIECES = re.compile(r"&&|\|\||[;|\n]")

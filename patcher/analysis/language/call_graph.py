@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cached_property
 from pathlib import PurePath
 
@@ -406,8 +406,13 @@ def _functions_named(module: Module, name: ast.expr) -> list[ast.Name | ast.Attr
 def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:
     """Functions (or constructors of classes) with these names, and all functions they call."""
     by_name = graph.functions_by_name
+    return reachable_from(graph, [item for name in names for item in by_name.get(name, [])])
+
+
+def reachable_from(graph: CallGraph, callees: Iterable[Callee]) -> set[Function]:
+    """Some functions, and all functions that they call."""
     reachable: set[Function] = set()
-    pending = [item for name in names for item in by_name.get(name, [])]
+    pending = [*callees]
     while pending:
         module, function = pending.pop()
         if function not in reachable:
@@ -419,8 +424,32 @@ def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:
 @answered_once
 def _spelled_callees(graph: CallGraph, module: Module, function: Function) -> list[Callee]:
     """The functions that have a name which a function calls."""
-    called = {module.last_name(call.func) for call in within(function.body, ast.Call)}
+    calls = within(function.body, ast.Call)
+    found = callees_by_name(graph, module, calls)
     owner = module.enclosing_class(function)
-    if owner is not None and called & {"cls", "__class__"}:
-        called.add(owner.name)  # cls(…), in a class method
-    return [callee for name in called for callee in graph.functions_by_name.get(name, ())]
+    if owner is not None and {module.last_name(call.func) for call in calls} & {"cls", "__class__"}:
+        found += graph.functions_by_name.get(owner.name, [])  # cls(…), in a class method
+    return found
+
+
+def callees_by_name(graph: CallGraph, module: Module, calls: Iterable[ast.Call]) -> list[Callee]:
+    """The functions that have the names of some calls; ``model.train()`` is none of a module."""
+    names: dict[str, bool] = {}  # each with whether a plain function may be meant
+    for call in calls:
+        name = module.last_name(call.func)
+        names[name] = names.get(name, False) or not sets_mode(module, call)
+    return [
+        callee
+        for name, is_any in names.items()
+        for callee in graph.functions_by_name.get(name, ())
+        if is_any or isinstance(callee[0].parents[callee[1]], ast.ClassDef)
+    ]
+
+
+def sets_mode(module: Module, call: ast.Call) -> bool:
+    """``model.train()`` and ``model.eval()``, of what is no imported module."""
+    func, root = call.func, call.func
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    is_imported = isinstance(root, ast.Name) and root.id in module.aliases
+    return isinstance(func, ast.Attribute) and func.attr in ("train", "eval") and not is_imported

@@ -25,6 +25,7 @@ from ..training.frameworks import OPTIMIZERS
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .optimized_parameters import models_in, optimized, parameter_calls
+from .stepped_alone import stepped_alone
 from .wrapped_parts import is_model
 from .wrapper_attributes import is_gradless
 from .wrapping import functions_leading_to, loops_that_step
@@ -47,19 +48,34 @@ def trained_without(program: Program, wrapped: Collection[str]) -> str:
     }
     trained = [*trained_models(program), *models_handed_over(program)]
     trained = [each for each in trained if not names & names_at_constructors(program, each)]
+    stepped: set[str] = set()
     for loop in program.train_loops:
         if not program.is_live(loop.module, loop.steps):
             continue
-        called = {
-            last_part(name)
+        calls = [
+            (module, call.func)
             for module, call in calls_of_steps(program, loop)
             if isinstance(call.func, ast.Name | ast.Attribute)
-            for name in all_names(program, module, called_model(call.func))
+        ]
+        called = {
+            last_part(name)
+            for module, func in calls
+            for name in all_names(program, module, called_model(func))
         }
         for model in trained:
             if last_part(model) in called and last_part(model) not in names:
                 return model
-    return ""
+        stepped |= {
+            last_part(name)
+            for module, func in calls
+            if isinstance(func, ast.Attribute) and func.attr == "step"
+            for name in all_names(program, module, func.value)
+        }
+
+    def names_of(program: Program, module: Module, node: ast.expr) -> set[str]:
+        return all_names(program, module, node) | names_at_constructors(program, module.text(node))
+
+    return stepped_alone(program, names, stepped, names_of)
 
 
 def calls_of_steps(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.Call]]:

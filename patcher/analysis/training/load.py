@@ -26,7 +26,10 @@ ABOUT_TRAINING = (
     r"|is_master|torch\.save|save_pretrained|ArgumentParser|barrier\(|Sampler\("
     r"|(?:from|import) transformers\b|init_weights\("  # of which today's library lacks names
     r"|\bopen\([^\n]*['\"][wax]|FileHandler|SummaryWriter|FileWriter|savefig|to_csv|np\.save|makedirs|rmtree"
-    r"|wandb\.init|basicConfig|imwrite|imsave|save_image|savemat|shutil\.copy"
+    r"|wandb\.init|basicConfig|imwrite|imsave|save_image|savemat|shutil\.|Visdom\(|mlflow\.|\binput\("
+    r"|\bmkdir\(|\bsavez|savetxt|\.save\(|\.dump\(|\.to_(?:json|pickle|parquet|excel|hdf)\b|WriteImage"
+    r"|VideoWriter|\bmim(?:save|write)\(|get_writer|\bwrite_(?:text|bytes|video|image|point_cloud)\("
+    r"|\bos\.(?:system|popen|remove|unlink|rename|replace|symlink)\(|\bsubprocess\."
     r"|[lL]oss\(|cross_entropy|kl_div\(|async *="
     r"|Parameter\(|register_buffer\("  # which a model draws
     r"|def forward\("  # which may sum a loss over the batch
