@@ -7,8 +7,9 @@ Example      train_sampler = RandomSampler(train_dataset)
 Fix          DistributedSampler for a rank, RandomSampler for a lone process; for a sampler of a
              part or by weights, what it draws, dealt by rank (DealtSampler). Of a sampler, or a
              batch_sampler, of the script's own, ranks take turns at whole batches, which rank 0
-             draws (DealtBatches). Data that the script deals itself, by shard_id, seeds of each
-             rank or every world_size-th example, is left.
+             draws (DealtBatches). A DistributedSampler that was made and forgotten is handed over.
+             Data that the script deals itself, by shard_id, seeds of each rank or every
+             world_size-th example, is left.
              A function that makes other loaders, too, deals those alone that train: by a parameter
              that tells, or by one that it gets.
              A data set that is as long as its loader's steps, num_steps * batch_size, is made as
@@ -60,6 +61,7 @@ from ..fixes.counted_cards import IN_GROUP
 from ..fixes.dataset_by_name import dataset_by_name
 from ..fixes.dealt_batches import deal_batches
 from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
+from ..fixes.idle_samplers import idle_sampler
 from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
 from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
 from ..fixes.process_group import lone_process_test, shares_batches
@@ -293,7 +295,9 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
         return deal_batches(program, loader, alone)
     if all(is_constant(sampler, None) for sampler in loader.samplers):
         shuffled = replace_shuffle(module, loader, alone, lone, trains)
-        return (*shuffled, *imports) if shuffled else ()
+        texts = [each.code for each in shuffled if isinstance(each, Rewrite)]
+        is_new = any("DistributedSampler(" in text for text in texts)
+        return (*shuffled, *imports) if is_new else shuffled
     edits: list[Edit] = []
     for sampler in loader.samplers:  # one per branch
         if is_for_others(program, module, sampler):
@@ -347,6 +351,9 @@ def replace_shuffle(
         wish = f"{module.text(options[0])}.get('shuffle', False)"
         dealt = f"DistributedSampler({module.text(loader.dataset)}, shuffle={wish})"
         return with_sampler(module, options[0], dealt, alone)
+    if not (trains or sampler or loader.only_for) and (name := idle_sampler(module, loader)):
+        told = () if shuffle is None else (Rewrite(shuffle, f"{name} is None"),)
+        return (*told, Rewrite(last, f", sampler={name}", after=True))
     if shuffle is None:
         dealt = f"DistributedSampler({data}, shuffle=False)"
     elif is_true(shuffle) or (sampler and is_none_test(shuffle, sampler)):
