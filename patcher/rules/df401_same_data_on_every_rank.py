@@ -1,6 +1,7 @@
 """Every rank draws the same training data.
 
-What         A process group is created, and the training loader has no DistributedSampler.
+What         A process group is created, also by DeepSpeed, and the training loader has no
+             DistributedSampler.
 At run time  N ranks with one seed compute the same gradients N times: no speed-up, and N times
              the work for the same result.
 Example      train_sampler = RandomSampler(train_dataset)
@@ -90,6 +91,7 @@ WISHES = (
     *(ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp),
 )
 IN_FULL = {"RandomSampler": "", "SequentialSampler": ", shuffle=False"}
+ENGINE = "deepspeed.initialize"
 IN_PART = ("SubsetRandomSampler", "WeightedRandomSampler")
 
 ABOUT_RANKS = (
@@ -101,6 +103,7 @@ DATASET_NAMES = ("train_dataset", "training_dataset", "train_dataset_to_deal")
 
 
 def findings(program: Program) -> Iterator[Finding]:
+    yield from left_to_engine(program)
     if not program.calls_to("init_process_group"):
         return
     if calls_one_of(program, DEALS_DATA - {"DistributedSampler"} | DIVIDES_WORK | OWNS_LOOP):
@@ -133,6 +136,36 @@ def findings(program: Program) -> Iterator[Finding]:
                     # It may be meant that a step takes the same batch of a second one everywhere.
                     is_second = loader in loop.beside
                     yield replace(each, severity=Severity.DEGRADED) if is_second else each
+
+
+def left_to_engine(program: Program) -> Iterator[Finding]:
+    """The findings of loaders that DeepSpeed's engine trains with: it deals its own alone."""
+    engines = [
+        call
+        for module, call in program.calls_to("initialize")
+        if module.dotted(call.func) == ENGINE and program.is_live(module, call)
+        if keyword(call, "training_data") is None
+    ]
+    others = DEALS_DATA - {ENGINE} | DIVIDES_WORK | OWNS_LOOP
+    if not engines or calls_one_of(program, others) or program.calls_to(*RANK_SAMPLERS):
+        return
+    if dealt_by_hand(program) or seeded_by_rank(program) or tells_library_of_ranks(program):
+        return
+    seen: set[ast.Call] = set()
+    for loop in program.train_loops:
+        loader = loop.loader
+        if loader is None or loader.call in seen or not program.is_live(loop.module, loop.steps):
+            continue
+        if loader.samplers or loader.batch_sampler is not None:
+            continue
+        if is_iterable_dataset(program, loader.module, loader.dataset):
+            continue
+        seen.add(loader.call)
+        because = (
+            f"line {engines[0].lineno} deals no loader but that of its training_data: call "
+            "deepspeed.init_distributed() above, and give this one sampler=DistributedSampler(data)"
+        )
+        yield Finding(loader.module, loader.call, because)
 
 
 def drawn_alike(program: Program, loader: Loader) -> Iterator[Finding]:

@@ -7,7 +7,8 @@ What         A SummaryWriter, or an object of a class below it, or a Logger of t
 At run time  N event files in one folder, which TensorBoard draws as one curve that jumps back and
              forth between the ranks' losses; N runs of Weights & Biases for one training.
 Example      writer = SummaryWriter(args.log_dir)
-Fix          Ranks other than 0 write to a temporary folder; their wandb run is disabled.
+Fix          Ranks other than 0 write to a temporary folder, and know that of rank 0 where the script
+             asks the writer for it; their wandb run is disabled.
 Fix safety   Safe: rank 0 and a lone process log as before. Only reported where the script reads
              back what wandb.init gives, such as wandb.config of a sweep, and of the other trackers,
              whose calls have to stand behind a test of the rank one by one.
@@ -66,11 +67,7 @@ def findings(program: Program) -> Iterator[Finding]:
     for module, call in event_files(program) if is_written_by_all else ():
         if is_made_by_all(program, module, call):
             because, edits = "every rank writes an event file of its own", ()
-            reads = (
-                []
-                if module.dotted(call.func) in WRITERS
-                else reads_of_folder(program, module, call)
-            )
+            reads = reads_of_folder(program, module, call)
             told = same_folder(program, module, call) if reads else ()
             if reads and not told:
                 because += f", and line {reads[0][1].lineno} reads its folder, which all ranks need"
@@ -164,6 +161,8 @@ def reads_of_folder(
     program: Program, module: Module, call: ast.Call
 ) -> list[tuple[Module, ast.Attribute]]:
     """Where the program asks a writer for its folder: ``self.writer.log_dir``."""
+    if module.dotted(call.func) in WRITERS:
+        return []  # of which only torch's and tensorboardX's keep one
     stmt = module.statement(call)
     targets = stmt.targets if isinstance(stmt, ast.Assign) and stmt.value is call else []
     names = {module.last_name(target) for target in targets} or {"self"}
