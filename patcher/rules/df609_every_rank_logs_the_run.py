@@ -7,8 +7,8 @@ What         A SummaryWriter, or an object of a class below it, or a Logger of t
 At run time  N event files in one folder, which TensorBoard draws as one curve that jumps back and
              forth between the ranks' losses; N runs of Weights & Biases for one training.
 Example      writer = SummaryWriter(args.log_dir)
-Fix          Ranks other than 0 write to a temporary folder, and know that of rank 0 where the script
-             asks the writer for it; their wandb run is disabled.
+Fix          Ranks other than 0 write to a temporary folder, and know that of rank 0 where the
+             script asks the writer for it; their wandb run is disabled.
 Fix safety   Safe: rank 0 and a lone process log as before. Only reported where the script reads
              back what wandb.init gives, such as wandb.config of a sweep, and of the other trackers,
              whose calls have to stand behind a test of the rank one by one.
