@@ -8,7 +8,7 @@ from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.evaluations import stands_above
 from ..analysis.training.frameworks import RANK_SAMPLERS
 from ..source.module import Module
-from ..source.tree import argument, same_code
+from ..source.tree import argument, is_none, same_code
 
 
 def idle_sampler(module: Module, loader: Loader) -> str:
@@ -35,10 +35,6 @@ def idle_sampler(module: Module, loader: Loader) -> str:
         if values and is_bound and not is_passed(module, name.id):
             return name.id
     return ""
-
-
-def is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
 
 
 def is_sampler_of(module: Module, value: ast.expr, dataset: ast.expr | None) -> bool:
