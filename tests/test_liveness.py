@@ -404,5 +404,5 @@ def test_a_class_is_that_of_the_modules_that_a_table_holds(
 ) -> None:
     nets = ("first", "second", "third")
     script = PICKS.format(nets=", ".join(nets), pick=pick)
-    files = {"run": script, **dict.fromkeys(nets, NET)}
+    files = {"run": script, **{net: f"# {net}\n{NET}" for net in nets}}
     assert [bool(live(tmp_path, net, **files)) for net in nets] == are_live
