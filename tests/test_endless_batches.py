@@ -88,3 +88,24 @@ def test_what_may_be_no_loader_is_not_asked_for_its_sampler() -> None:
 )
 def test_a_generator_over_something_else_is_no_loader(each_pass: str) -> None:
     assert "shuffle=True" in fixed("DF401", script(each_pass))
+
+
+MADE = """
+def sampler_of(data, distributed):
+    if distributed:
+        return torch.utils.data.{kind}
+    return torch.utils.data.RandomSampler(data)
+"""
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_dealt"),
+    [("distributed.DistributedSampler(data)", True), ("SequentialSampler(data)", False)],
+)
+def test_a_sampler_that_a_function_makes_has_an_order_in_each_pass(
+    kind: str, is_dealt: bool
+) -> None:
+    text = script(PASSES["batch by batch"][0])
+    text = text.replace("shuffle=True", "sampler=sampler_of(data, True)")
+    text = text.replace("\ntorch.dist", MADE.format(kind=kind) + "\ntorch.dist")
+    assert (NUMBER in fixed("DF402", text)) is is_dealt

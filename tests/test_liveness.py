@@ -354,3 +354,55 @@ def test_what_only_an_unread_table_holds_is_for_other_scripts(
     (readers,) = (m for m in program.modules if m.source.path.stem == "readers")
     live = {f.lineno for f in readers.all_functions if program.is_live(readers, f.body[0])}
     assert live == runs
+
+
+NET = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(size)
+
+    def forward(self, x):
+        return self.norm(x)
+"""
+PICKS = """
+import sys
+import torch
+import {nets}
+
+class Run:
+    def __init__(self, kind):
+        self.table = {{"first": first, "second": second}}
+        table = {{"first": first}}
+        self.model = {pick}.Model(8)
+
+    def train(self, data):
+        optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        for x in data.split(4):
+            optimizer.zero_grad()
+            self.model(x).mean().backward()
+            optimizer.step()
+
+if __name__ == "__main__":
+    Run(sys.argv[1]).train(torch.zeros(64, 8))
+"""
+
+
+@pytest.mark.parametrize(
+    ("pick", "are_live"),
+    [
+        ("self.table[kind]", [True, True, False]),
+        ("table[kind]", [True, False, False]),
+        ("table.get(kind)", [True, False, False]),
+        ("second", [False, True, False]),
+    ],
+)
+def test_a_class_is_that_of_the_modules_that_a_table_holds(
+    tmp_path: Path, pick: str, are_live: list[bool]
+) -> None:
+    nets = ("first", "second", "third")
+    script = PICKS.format(nets=", ".join(nets), pick=pick)
+    files = {"run": script, **{net: f"# {net}\n{NET}" for net in nets}}
+    assert [bool(live(tmp_path, net, **files)) for net in nets] == are_live

@@ -33,6 +33,30 @@ if __name__ == "__main__":
 OF_GRADIENTS = REDUCED.format(made="exchanged = [p.grad.data for p in model.parameters()]")
 OF_LOSSES = REDUCED.format(made="exchanged = [loss]")
 
+LISTED = """\
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in load(dist.get_rank()):
+    loss = model(batch).mean()
+    loss.backward()
+    parts = []
+    for p in model.parameters():
+        if p.grad is not None:
+            parts.append({part})
+    whole = torch.cat(parts)
+    dist.all_reduce(whole)
+    put_back(whole, model)
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("part", "count"), [("p.grad.view(-1)", 0), ("p.data.view(-1)", 1)])
+def test_gradients_that_are_joined_from_a_list_are_averaged(part: str, count: int) -> None:
+    assert len(found("DF301", LISTED.format(part=part))) == count
+
 
 def test_gradients_that_a_helper_reduces_are_not_averaged_by_ddp_as_well() -> None:
     assert not found("DF301", OF_GRADIENTS)

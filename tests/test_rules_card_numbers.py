@@ -23,6 +23,12 @@ ALONE = "if 'LOCAL_RANK' not in os.environ:\n    "
 
 FIX = [
     ("torch.cuda.set_device(args.gpu)", ALONE + "torch.cuda.set_device(args.gpu)"),
+    ("def f(c):\n    device = c['main']\n    torch.cuda.set_device(device)\n    return device",
+        f"def f(c):\n    device = {TEXT} c['main']\n    if 'LOCAL_RANK' not in os.environ:\n"
+        "        torch.cuda.set_device(device)\n    return device"),
+    ("def f(c):\n    main = c['main']\n    torch.cuda.set_device(main)\n    return name_of(main)",
+        "def f(c):\n    main = c['main']\n    if 'LOCAL_RANK' not in os.environ:\n"
+        "        torch.cuda.set_device(main)\n    return name_of(main)"),
     ("os.environ['CUDA_VISIBLE_DEVICES'] = '0,1'",
         ALONE + "os.environ['CUDA_VISIBLE_DEVICES'] = '0,1'"),
     ("os.environ.setdefault('CUDA_VISIBLE_DEVICES', args.gpu)",

@@ -168,6 +168,9 @@ def mean(x):
         early="start = time.time()",
         epoch="if time.time() - start > 9:\n            print('slow')\n"
         "            start = time.time()")),
+    ("a run that has its name from a clock", "import time\n" + loop(
+        early="folder = f'runs/{int(time.time())}'; games = make(folder)",
+        epoch="if games.are_over(): break")),
     ("a search inside the loop that takes its time", "import time\n" + loop(
         early="start = time.time()",
         inside="for number in losses:\n                if time.time() - start > 9: break")),
@@ -749,3 +752,29 @@ def test_rank_0_sends_in_one_branch_what_the_others_get_in_the_other(
     test: str, sent: str, told: int
 ) -> None:
     assert len(found("DF506", SENT.format(test=test, sent=sent))) == told
+
+
+GAMES = """
+    import torch
+    import torch.distributed as dist
+    dist.init_process_group("gloo")
+    torch.manual_seed({seed})
+    for round in range(9):
+        for epoch in range(3):
+            for part in order:
+                ratio = policy(games[part])
+                ratio.mean().backward()
+                for p in policy.parameters():
+                    dist.all_reduce(p.grad)
+                optimizer.step()
+            if (ratio - 1).mean() > 0.1:
+                break
+"""
+
+
+@pytest.mark.parametrize(("seed", "count"), [("dist.get_rank()", 1), ("0", 0)])
+def test_ranks_with_games_of_their_own_leave_by_their_own_ratio(seed: str, count: int) -> None:
+    findings = found("DF506", textwrap.dedent(GAMES.format(seed=seed)))
+    assert [f.because for f in findings] == [
+        "each rank decides by its own ratio in line 13"
+    ] * count

@@ -73,6 +73,10 @@ NOOP: list[tuple[str, str]] = [
         script("rank=int(os.environ['RANK']), world_size=int(os.environ['WORLD_SIZE'])")),
     ("options that are read from it", script("rank=args.rank, world_size=args.world_size",
         "args.rank, args.world_size = map(int, (os.environ['RANK'], os.environ['WORLD_SIZE']))")),
+    ("an address put together of what is from outside",
+        script("init_method=url", "url = 'tcp://' + os.environ['HOST'] + ':9'")),
+    ("a file for ranks that are numbered",
+        script("'file:///tmp/store', rank=rank, world_size=size", "rank, size = ask()")),
     ("an address from outside", script(above="os.environ['MASTER_ADDR'] = os.getenv('HOST')")),
     ("an address that is asked for", script(above=SLURM)),
     ("another variable", script(above="os.environ['OMP_NUM_THREADS'] = '1'")),
@@ -113,6 +117,16 @@ FIX: list[tuple[str, str, str]] = [
         script("init_method=hparams.url, rank=args.rank, world_size=args.world_size"),
         script("init_method='env://' if 'MASTER_PORT' in os.environ else hparams.url, "
             "rank=args.rank, world_size=args.world_size")),
+    ("as many ranks as cards, by the name of an option",
+        script("rank=args.local_rank, world_size=args.n", "args.n = torch.cuda.device_count()"),
+        script("rank=int(os.environ.get('RANK', args.local_rank)), world_size=args.n",
+            "args.n = int(os.environ.get('WORLD_SIZE', torch.cuda.device_count()))")),
+    ("an address put together", script("init_method=url", "url = 'tcp://' + args.url + ':9'"),
+        script("init_method='env://' if 'MASTER_PORT' in os.environ else url",
+            "url = 'tcp://' + args.url + ':9'")),
+    ("a file, and no rank", script("'file:///tmp/store', world_size=4"),
+        script("'env://' if 'MASTER_PORT' in os.environ else 'file:///tmp/store', "
+            "world_size=int(os.environ.get('WORLD_SIZE', 4))")),
     ("an address of an option", script("init_method=args.url"),
         script("init_method='env://' if 'MASTER_PORT' in os.environ else args.url")),
 ]  # fmt: skip

@@ -56,6 +56,8 @@ def around(handler: str, kind: str = "Exception") -> str:
     return AROUND.format(handler=handler, kind=kind)
 
 
+END = "def end():\n    torch.distributed.destroy_process_group()\n"
+
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("one process", script(wrap="model = net")),
@@ -79,6 +81,11 @@ FIX: list[tuple[str, str, str]] = [
         "an error that ends the training",
         around("traceback.print_exc()"),
         around(f"traceback.print_exc()\n        {RAISE.rstrip()}"),
+    ),
+    (
+        "an error at which a rank leaves the group, in a function",
+        around("traceback.print_exc()\n        end()\n        print('end')") + END,
+        around(f"traceback.print_exc()\n        {RAISE}end()\n        print('end')") + END,
     ),
     (
         "an error with which a function returns",

@@ -12,6 +12,7 @@ from ddpfix.patcher.engine.patch import patch
 GROUP = """\
 import os
 import h5py
+import lmdb
 import tarfile
 import urllib.request
 import torch
@@ -26,6 +27,17 @@ FILL = """\
 if not os.path.exists('rows.h5'):
     with h5py.File('rows.h5', 'w') as rows:
         fill(rows)
+"""
+FILL_LMDB = """\
+if not os.path.exists('rows'):
+    with lmdb.open('rows', map_size=9) as rows:
+        fill(rows)
+"""
+CUT = """\
+if not os.path.isdir('parts'):
+    os.makedirs('parts', exist_ok=True)
+    for number, part in enumerate(parts):
+        torch.save(part, f'parts/{number}.pt')
 """
 FUNCTION = "def fetch(path):\n" + textwrap.indent(FETCH, "    ") + "    return path\n"
 EARLY = """\
@@ -57,11 +69,13 @@ GO_ON = """\
     [
         (FETCH, "if not os.path.exists('data'):", ""),
         (FILL, "if not os.path.exists('rows.h5'):", ""),
+        (FILL_LMDB, "if not os.path.exists('rows'):", ""),
+        (CUT, "if not os.path.isdir('parts'):", ""),
         (f"{FUNCTION}data = fetch('data')\n", "if not os.path.exists('data'):", "    "),
         (f"{EARLY}data = fetch('data')\n", "data = fetch('data')", ""),
         (f"{EARLY}def load():\n    return fetch('data')\nload()\n", "return fetch('data')", ""),
     ],
-    ids=["inline", "filled from others", "in a function", "early return", "returned"],
+    ids=["inline", "filled", "lmdb", "cut", "in a function", "early return", "returned"],
 )
 def test_rank_0_looks_for_it_first(text: str, stmt: str, margin: str) -> None:
     new = fixed("DF608", GROUP + text)

@@ -98,6 +98,23 @@ def test_rank_0_logs_for_all(made: str, patched: str) -> None:
     assert found("DF609", new) == []
 
 
+READ = f"{WRITTEN}; open(os.path.join(writer.log_dir, 'args.txt'))"
+
+
+def test_all_ranks_know_the_folder_of_rank_0_where_the_script_asks_a_writer_for_it() -> None:
+    new = fixed("DF609", script("writer = SummaryWriter()", READ))
+    assert "    writer.log_dir = what_rank_0_has(writer.log_dir)\n" in new
+    assert found("DF609", new) == []
+    other = READ.replace("writer.log_dir", "args.log_dir")
+    assert "what_rank_0_has" not in fixed("DF609", script("writer = SummaryWriter()", other))
+
+
+def test_a_folder_that_is_read_is_told_of_where_ranks_cannot_be_told_it() -> None:
+    (finding,) = found("DF609", script("pass", READ, "writer = SummaryWriter()"))
+    assert "reads its folder, which all ranks need" in finding.because
+    assert finding.edits == ()
+
+
 OWN = """\
 import torch
 from torch.utils.tensorboard import SummaryWriter

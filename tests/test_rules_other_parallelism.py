@@ -210,3 +210,35 @@ def test_processes_that_a_script_starts_explain_nothing_where_no_step_is_seen() 
     (finding,) = found("DF301", script)
     assert "starts processes" not in finding.because
     assert finding.severity is Severity.ERROR
+
+
+ENGINE = """
+import deepspeed
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+{above}
+loader = DataLoader(data, {deals})
+engine, _, _, _ = deepspeed.initialize(model=net, {gets})
+for batch in loader:
+    engine.backward(engine(batch).mean())
+    engine.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("above", "deals", "gets", "count"),
+    [
+        ("pass", "shuffle=True", "config=c", 1),
+        ("deepspeed.init_distributed()", "batch_size=2", "config=c", 1),
+        ("deepspeed.init_distributed()", "sampler=DistributedSampler(data)", "config=c", 0),
+        ("pass", "sampler=sampler_of(data)", "config=c", 0),
+        ("data = data[rank::world_size]", "shuffle=True", "config=c", 0),
+        ("pass", "shuffle=True", "training_data=data", 0),
+    ],
+)
+def test_deepspeed_deals_its_own_loader_alone(
+    above: str, deals: str, gets: str, count: int
+) -> None:
+    findings = found("DF401", ENGINE.format(above=above, deals=deals, gets=gets))
+    assert len(findings) == count
+    assert all("deals no loader but that of its training_data" in f.because for f in findings)

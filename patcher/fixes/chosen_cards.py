@@ -8,13 +8,14 @@ from collections.abc import Iterator
 
 from ...record import record
 from ..analysis.training.program import Program
-from ..editing.edits import Edit, Guard, Import
+from ..editing.edits import Edit, Guard, Import, Rewrite
 from ..source.module import Module
 from ..source.tree import everywhere, is_plain_call, keyword
 
 CARD_VARIABLES = {"CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"}
 SETTERS = ("setdefault", "putenv", "update")
 CARD = re.compile(r"(gpu|cuda|device)s?_?(ids?|idx|index|num|number|no)|gpus?|cuda|rank", re.I)
+RANKS_CARD = re.compile(r"rank|current_device|LOCAL_RANK", re.I)
 NOT_IN_LAUNCH = "'LOCAL_RANK' not in os.environ"
 
 
@@ -81,8 +82,36 @@ def cards_left_to_launcher(program: Program) -> Iterator[tuple[Module, Edit]]:
                 if not is_left_to_launcher(module, stmt):
                     yield module, Guard(stmt, NOT_IN_LAUNCH)
                     yield module, Import("os")
+                    yield from ((module, edit) for edit in card_of_its_name(module, call))
         yield from ((module, edit) for edit in card_variables(program, module))
         refuse_chosen_cards(program, module)
+
+
+def card_of_its_name(module: Module, set_device: ast.Call) -> tuple[Edit, ...]:
+    """Edits by which a name that a script sets as its card, and moves things to, is a rank's own.
+
+    ``device = config["gpu"]; torch.cuda.set_device(device); return device``. Numbers that go into
+    another text are left.
+    """
+    name = set_device.args[0] if set_device.args else None
+    function = module.function(set_device)
+    values = [] if name is None else module.alternatives(name, set_device)
+    if not isinstance(name, ast.Name) or function is None or len(values) != 1:
+        return ()
+    value, text = values[0], module.text(values[0])
+    if isinstance(value, ast.Constant) or RANKS_CARD.search(text) or CARD.fullmatch(name.id):
+        return ()  # or DF206 sees to it where it is used
+    uses = [
+        module.parents[each]
+        for each in everywhere(function, ast.Name)
+        if each.id == name.id and isinstance(each.ctx, ast.Load) and each is not name
+    ]
+    moves = [each for each in uses if isinstance(each, ast.Return) or is_move(module, each)]
+    told = [each for each in uses if isinstance(each, ast.Call | ast.Compare)]
+    if not moves or len({*moves, *told}) < len({*uses}):
+        return ()
+    card = "f\"cuda:{os.environ['LOCAL_RANK']}\" if 'LOCAL_RANK' in os.environ else "
+    return (Rewrite(value, f"{card}{module.conjunct(value)}"), Import("os"))
 
 
 def is_left_to_launcher(module: Module, stmt: ast.stmt) -> bool:
@@ -206,8 +235,10 @@ def is_moved_to(module: Module, node: ast.expr) -> bool:
     return False
 
 
-def is_move(module: Module, call: ast.Call) -> bool:
+def is_move(module: Module, call: ast.AST) -> bool:
     """``x.to(card)``, ``x.cuda(card)`` and ``torch.device("cuda", card)``."""
+    if not isinstance(call, ast.Call):
+        return False
     is_device = module.last_name(call.func) == "device"
     return isinstance(call.func, ast.Attribute) and (
         module.dotted(call.func) == "torch.device"

@@ -10,11 +10,23 @@ import ast
 from collections.abc import Sequence
 
 from ..analysis.language.literal_arguments import CallPlace, Calls, literal
+from ..analysis.language.name_flow import names_in
 from ..analysis.training.constructed_loaders import Loader
+from ..analysis.training.evaluations import stands_above
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Rewrite
 from ..source.module import Module
-from ..source.tree import Function, below, keyword, last_argument, parameters, within
+from ..source.tree import (
+    Function,
+    below,
+    bound_names,
+    is_inside,
+    is_within,
+    keyword,
+    last_argument,
+    parameters,
+    within,
+)
 
 PARAMETERS = ("to_train", "made_to_train")
 Told = tuple[str, tuple[Edit, ...]]
@@ -34,8 +46,52 @@ def training_test(program: Program, loader: Loader) -> Told:
         return "", ()
     training = [each for each in program.training_loaders if is_told_with(each, loader)]
     if not all(each.made_by for each in training):
-        return "", ()  # the function's own loop goes over the loader
+        return test_of_phase(program, loader, function), ()
     return _told(program, loader, (), function, [each.made_by for each in training])
+
+
+def test_of_phase(program: Program, loader: Loader, function: Function) -> str:
+    """The test under which a function's own loop goes back over the loader that it has made.
+
+    ``if is_train:``, of one function for training and evaluation; empty where there is none, or
+    where it hangs on more than what is known above the loader.
+    """
+    module, tests = loader.module, set()
+    for loop in program.train_loops:
+        if loop.module.function(loop.steps) is not function:
+            continue
+        inside = bound_names(loop.steps)
+        for backward in loop.backwards:
+            around = [
+                up.test
+                for up in module.ancestors(backward)
+                if isinstance(up, ast.If)
+                and is_inside(up, loop.steps)
+                and is_within(backward, up.body)
+            ]
+            known = [test for test in around if is_known_above(module, function, test, loader.call)]
+            tests.add(
+                next((module.text(test) for test in known if not names_in(test) & inside), "")
+            )
+    return tests.pop() if len(tests) == 1 else ""
+
+
+def is_known_above(module: Module, function: Function, test: ast.expr, call: ast.Call) -> bool:
+    """Whether a test is a flag, or compares a name and a constant, each bound once, above a call."""
+    match test:
+        case ast.Name() | ast.UnaryOp(op=ast.Not(), operand=ast.Name()):
+            pass
+        case ast.Compare(left=ast.Name(), ops=[_], comparators=[ast.Constant()]):
+            pass
+        case _:
+            return False
+    for name in names_in(test):
+        stores = module.stores.get((function, name), [])
+        if len(stores) + (name in parameters(function)) != 1:
+            return False
+        if not all(stands_above(module, module.statement(store), call) for store in stores):
+            return False
+    return True
 
 
 def is_told_with(loader: Loader, other: Loader) -> bool:

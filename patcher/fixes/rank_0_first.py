@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.effects.early_reads import EXISTS
+from ..analysis.effects.file_effects import file_uses
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.names import answered_once
 from ..analysis.ranks.before_group import runs_before_group
@@ -13,7 +14,18 @@ from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_re
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, argument, everywhere, is_inside, position, within
+from ..source.tree import (
+    FUNCTIONS,
+    Function,
+    argument,
+    everywhere,
+    is_false,
+    is_inside,
+    is_true,
+    keyword,
+    position,
+    within,
+)
 from .written_by_one import is_same_on_all_ranks
 
 # Functions and methods that fetch files from elsewhere or unpack them.
@@ -43,7 +55,8 @@ def fetching_tests(program: Program, module: Module) -> list[tuple[ast.If, ast.C
     found = []
     for test in module.nodes(ast.If):
         for call in within(branch_if_missing(module, test) or [], ast.Call):
-            if fetches(program, module, call, 0):
+            loop = writes_in_loops(program, module).get(call)
+            if fetches(program, module, call, 0) or (loop and is_inside(loop, test)):
                 found.append((test, call))
                 break
     return found
@@ -74,7 +87,10 @@ def fetches(program: Program, module: Module, call: ast.Call, depth: int) -> boo
         return True
     if module.dotted(call.func) == "requests.get":
         return True
-    if module.dotted(call.func) == "h5py.File":  # which is filled before it can be read
+    if module.dotted(call.func) == "lmdb.open":
+        reads, makes = keyword(call, "readonly"), keyword(call, "create")
+        return not (reads and is_true(reads.value)) and not (makes and is_false(makes.value))
+    if module.dotted(call.func) == "h5py.File":  # which, as lmdb's, is filled before it is read
         mode = argument(call, 1, "mode")
         return isinstance(mode, ast.Constant) and str(mode.value).startswith(("w", "x"))
     return last in SHELLS and any(
@@ -84,9 +100,23 @@ def fetches(program: Program, module: Module, call: ast.Call, depth: int) -> boo
 
 
 @answered_once
+def writes_in_loops(program: Program, module: Module) -> dict[ast.Call, ast.stmt]:
+    """Calls that write one file after the other, as the parts of a data set, with their loops."""
+    return {
+        use.call: stmt
+        for use in file_uses(module)
+        if use.what == "write" and use.path is not None
+        for stmt in statements_around(module, use.call)
+        if isinstance(stmt, ast.For | ast.While)
+    }
+
+
+@answered_once
 def fetches_in(program: Program, module: Module, function: Function, depth: int) -> bool:
     """Whether any call in a function fetches or unpacks files."""
-    return any(fetches(program, module, c, depth) for c in within(function.body, ast.Call))
+    writes = writes_in_loops(program, module)
+    calls = within(function.body, ast.Call)
+    return any(call in writes or fetches(program, module, call, depth) for call in calls)
 
 
 def is_fetched_in_turn(program: Program, module: Module, node: ast.AST) -> bool:

@@ -1,7 +1,8 @@
 """The process group is made with an address or with numbers that no launcher gave.
 
 What         The script sets MASTER_ADDR, MASTER_PORT, RANK or WORLD_SIZE itself, or makes the
-             group with a fixed world size, one from an option, or a fixed tcp:// address.
+             group with a fixed world size, one from an option, all cards for ranks, a fixed tcp://
+             address, or a file and no rank.
 At run time  Right where each process is started by hand. Under torchrun the ranks wait for a store
              at a port where none listens, until the time-out, or each of them is rank 0 of a group
              of one and trains alone.
@@ -16,14 +17,14 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.ranks.spawning import spawned_ranks
-from ..analysis.training.possible_values import values_of
+from ..analysis.training.possible_values import Place, values_of
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding
 from ..source.branches import exclusive
 from ..source.module import Module
-from ..source.tree import argument, everywhere, precedes
+from ..source.tree import argument, everywhere, position, precedes
 from .df102_world_size_by_option import option_passed, reads_environment
 
 CODE, SEVERITY, SAFETY = "DF106", Severity.DEGRADED, Safety.SAFE
@@ -121,6 +122,12 @@ def own_numbers(program: Program, module: Module, call: ast.Call) -> Iterator[Fi
             because = f"{text} is the number on one machine, and not the RANK"
             edit = Rewrite(value, f"int(os.environ.get('RANK', {text}))")
             yield Finding(module, value, because, (edit, Import("os")))
+        elif name == "WORLD_SIZE" and (counted := count_of_cards(program, module, value)):
+            is_own_world = True
+            where, count = counted
+            code = f"int(os.environ.get('{name}', {where.text(count)}))"
+            because = f"{text}, all cards, is not the {name} that a launcher gives"
+            yield Finding(where, count, because, (Rewrite(count, code), Import("os")))
         elif is_own(program, module, value) and not (
             in_options and isinstance(value, ast.Attribute)
         ):
@@ -132,6 +139,25 @@ def own_numbers(program: Program, module: Module, call: ast.Call) -> Iterator[Fi
             else:
                 because += f": let {text} be int(os.environ['{name}']) under one"
                 yield Finding(module, value, because, severity=Severity.ERROR)
+
+
+def count_of_cards(program: Program, module: Module, value: ast.expr) -> Place | None:
+    """Where what stands for the number of ranks is counted, once: ``n = device_count()``."""
+    place: Place = module, value
+    for _ in range(MAX_DEPTH):
+        where, node = place
+        if not isinstance(node, ast.Name | ast.Attribute):
+            break
+        if (
+            isinstance(node, ast.Attribute)
+            and sum(times_set(each, node.attr) for each in program.modules) != 1
+        ):
+            return None
+        values = list(dict.fromkeys(values_of(program, where, node)))
+        if len(values) != 1:
+            return None
+        place = values[0]
+    return place if place[1] is not value and is_count(place[0], place[1]) else None
 
 
 def is_by_options(program: Program, module: Module, call: ast.Call) -> bool:
@@ -177,6 +203,10 @@ def own_address(program: Program, module: Module, call: ast.Call) -> Iterator[Fi
             address = tcp_address(program.options[method.attr].default)
     elif isinstance(method, ast.Constant):
         address = tcp_address(method.value)
+        if str(method.value).startswith("file:") and argument(call, 4, "rank") is None:
+            address = str(method.value)  # which torch of today asks for the rank, too
+    else:
+        address = composed_address(program, module, method)
     if address:
         text = f"'env://' if 'MASTER_PORT' in os.environ else {module.text(method)}"
         because = f"a launcher's store is not at {address}"
@@ -186,6 +216,23 @@ def own_address(program: Program, module: Module, call: ast.Call) -> Iterator[Fi
 def tcp_address(value: object) -> str:
     """The text of an address such as ``tcp://localhost:23456``; empty for anything else."""
     return str(value) if str(value).startswith("tcp://") else ""
+
+
+def composed_address(program: Program, module: Module, method: ast.expr) -> str:
+    """``"tcp://" + args.ip + ":" + args.port``, also under a name, with nothing from outside."""
+    values = [method]
+    if isinstance(method, ast.Name):
+        values = [value for where, value in values_of(program, module, method) if where is module]
+    for value in values:
+        texts = [each for each in everywhere(value, ast.Constant) if isinstance(each.value, str)]
+        first = min(texts, key=position, default=None)
+        if first is None or not tcp_address(first.value):
+            return ""
+        if any(is_asked_for(module, node) for node in (value, first)):
+            return ""
+        if is_from_outside(program, module, value):
+            return ""
+    return module.text(values[0]) if values else ""
 
 
 def is_asked_for(module: Module, node: ast.AST) -> bool:

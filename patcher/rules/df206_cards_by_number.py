@@ -25,6 +25,7 @@ from ..fixes.behind_binding import behind_binding
 from ..fixes.chosen_cards import (
     CARD,
     NOT_IN_LAUNCH,
+    card_of_its_name,
     card_options,
     cards_in_turns,
     is_card_key,
@@ -165,17 +166,17 @@ def knows(module: Module, node: ast.AST) -> bool:
 
 def choices(program: Program, module: Module) -> Iterator[Finding]:
     """Statements that choose a card, or the cards that are visible."""
-    found: list[tuple[ast.stmt, str]] = []
+    found: list[tuple[ast.stmt, str, tuple[Edit, ...]]] = []
     for call in module.calls_to("set_device"):
         if module.dotted(call.func) == "torch.cuda.set_device":
             stmt = module.statement(call)
             if isinstance(stmt, ast.Expr) and stmt.value is call:
-                found.append((stmt, module.text(call)))
+                found.append((stmt, module.text(call), card_of_its_name(module, call)))
     for node in module.nodes(ast.Constant):
         if node.value == "CUDA_VISIBLE_DEVICES" and sets_visible_cards(module, node):
-            found.append((module.statement(node), "CUDA_VISIBLE_DEVICES"))
-    for stmt, what in found:
-        edits: tuple[Edit, ...] = (Guard(stmt, NOT_IN_LAUNCH), Import("os"))
+            found.append((module.statement(node), "CUDA_VISIBLE_DEVICES", ()))
+    for stmt, what, more in found:
+        edits: tuple[Edit, ...] = (Guard(stmt, NOT_IN_LAUNCH), Import("os"), *more)
         is_ranks = "rank" in module.text(stmt).lower()
         if program.is_live(module, stmt) and not is_ranks and not knows(module, stmt):
             yield Finding(module, stmt, f"{what} is for one process", edits)

@@ -40,6 +40,7 @@ from ..analysis.models.wrapping import averages_otherwise, is_whatever_cards
 from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, Role, value_for_role
 from ..analysis.training.evaluations import is_bound_between
 from ..analysis.training.frameworks import starts_under_horovod
+from ..analysis.training.possible_values import values_of
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -457,8 +458,8 @@ def defines_module_attribute(program: Program) -> bool:
 def saves_wrapper_state(program: Program, module: Module) -> bool:
     """Whether the state of a wrapped model is taken, with the wrapper's keys, as for a checkpoint.
 
-    It may be taken in a function that has the model from the module or from its callers, and saved
-    in a dictionary.
+    It may be taken in a function that has the model from the module or from its callers, or of an
+    object that was given it, and saved in a dictionary.
     """
     wraps = list(wrapper_names(module))
     names = {name for _, name, _ in wraps}
@@ -484,6 +485,12 @@ def saves_wrapper_state(program: Program, module: Module) -> bool:
             and not is_tested(module, use)
             for use in module.attributes("state_dict")
         )
+        or any(
+            isinstance(use.value, ast.Attribute)
+            and not is_tested(module, use)
+            and is_given_wrapped(program, module, use.value)
+            for use in module.attributes("state_dict")
+        )
         or (
             any(
                 isinstance(use.value, ast.Name) and is_one_of_several(module, use.value)
@@ -491,6 +498,14 @@ def saves_wrapper_state(program: Program, module: Module) -> bool:
             )
             and any(is_put_away(program, each) for each in program.modules)
         )
+    )
+
+
+def is_given_wrapped(program: Program, module: Module, kept: ast.Attribute) -> bool:
+    """Whether an object may keep a model that its caller has wrapped: ``Trainer(ddp)``."""
+    return any(
+        isinstance(value, ast.Name) and is_wrapped(program, where, value)
+        for where, value in values_of(program, module, kept)
     )
 
 

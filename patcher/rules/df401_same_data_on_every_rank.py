@@ -1,14 +1,16 @@
 """Every rank draws the same training data.
 
-What         A process group is created, and the training loader has no DistributedSampler.
+What         A process group is created, also by DeepSpeed, and the training loader has no
+             DistributedSampler.
 At run time  N ranks with one seed compute the same gradients N times: no speed-up, and N times
              the work for the same result.
 Example      train_sampler = RandomSampler(train_dataset)
 Fix          DistributedSampler for a rank, RandomSampler for a lone process; for a sampler of a
              part or by weights, what it draws, dealt by rank (DealtSampler). Of a sampler, or a
              batch_sampler, of the script's own, ranks take turns at whole batches, which rank 0
-             draws (DealtBatches). Data that the script deals itself, by shard_id, seeds of each
-             rank or every world_size-th example, is left.
+             draws (DealtBatches). A DistributedSampler that was made and forgotten is handed over.
+             Data that the script deals itself, by shard_id, seeds of each rank or every
+             world_size-th example, is left.
              A function that makes other loaders, too, deals those alone that train: by a parameter
              that tells, or by one that it gets.
              A data set that is as long as its loader's steps, num_steps * batch_size, is made as
@@ -60,6 +62,7 @@ from ..fixes.counted_cards import IN_GROUP
 from ..fixes.dataset_by_name import dataset_by_name
 from ..fixes.dealt_batches import deal_batches
 from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
+from ..fixes.idle_samplers import idle_sampler
 from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
 from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
 from ..fixes.process_group import lone_process_test, shares_batches
@@ -89,6 +92,7 @@ WISHES = (
     *(ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp),
 )
 IN_FULL = {"RandomSampler": "", "SequentialSampler": ", shuffle=False"}
+ENGINE = "deepspeed.initialize"
 IN_PART = ("SubsetRandomSampler", "WeightedRandomSampler")
 
 ABOUT_RANKS = (
@@ -100,6 +104,7 @@ DATASET_NAMES = ("train_dataset", "training_dataset", "train_dataset_to_deal")
 
 
 def findings(program: Program) -> Iterator[Finding]:
+    yield from left_to_engine(program)
     if not program.calls_to("init_process_group"):
         return
     if calls_one_of(program, DEALS_DATA - {"DistributedSampler"} | DIVIDES_WORK | OWNS_LOOP):
@@ -132,6 +137,36 @@ def findings(program: Program) -> Iterator[Finding]:
                     # It may be meant that a step takes the same batch of a second one everywhere.
                     is_second = loader in loop.beside
                     yield replace(each, severity=Severity.DEGRADED) if is_second else each
+
+
+def left_to_engine(program: Program) -> Iterator[Finding]:
+    """The findings of loaders that DeepSpeed's engine trains with: it deals its own alone."""
+    engines = [
+        call
+        for module, call in program.calls_to("initialize")
+        if module.dotted(call.func) == ENGINE and program.is_live(module, call)
+        if keyword(call, "training_data") is None
+    ]
+    others = DEALS_DATA - {ENGINE} | DIVIDES_WORK | OWNS_LOOP
+    if not engines or calls_one_of(program, others) or program.calls_to(*RANK_SAMPLERS):
+        return
+    if dealt_by_hand(program) or seeded_by_rank(program) or tells_library_of_ranks(program):
+        return
+    seen: set[ast.Call] = set()
+    for loop in program.train_loops:
+        loader = loop.loader
+        if loader is None or loader.call in seen or not program.is_live(loop.module, loop.steps):
+            continue
+        if loader.samplers or loader.batch_sampler is not None:
+            continue
+        if is_iterable_dataset(program, loader.module, loader.dataset):
+            continue
+        seen.add(loader.call)
+        because = (
+            f"line {engines[0].lineno} deals no loader but that of its training_data: call "
+            "deepspeed.init_distributed() above, and give this one sampler=DistributedSampler(data)"
+        )
+        yield Finding(loader.module, loader.call, because)
 
 
 def drawn_alike(program: Program, loader: Loader) -> Iterator[Finding]:
@@ -294,7 +329,9 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
         return deal_batches(program, loader, alone)
     if all(is_constant(sampler, None) for sampler in loader.samplers):
         shuffled = replace_shuffle(module, loader, alone, lone, trains)
-        return (*shuffled, *imports) if shuffled else ()
+        texts = [each.code for each in shuffled if isinstance(each, Rewrite)]
+        is_new = any("DistributedSampler(" in text for text in texts)
+        return (*shuffled, *imports) if is_new else shuffled
     edits: list[Edit] = []
     is_lacking = may_be_none(module, loader)
     if is_lacking:
@@ -355,6 +392,9 @@ def replace_shuffle(
         wish = f"{module.text(options[0])}.get('shuffle', False)"
         dealt = f"DistributedSampler({module.text(loader.dataset)}, shuffle={wish})"
         return with_sampler(module, options[0], dealt, alone)
+    if not (trains or sampler or loader.only_for) and (name := idle_sampler(module, loader)):
+        told = () if shuffle is None else (Rewrite(shuffle, f"{name} is None"),)
+        return (*told, Rewrite(last, f", sampler={name}", after=True))
     if shuffle is None:
         dealt = f"DistributedSampler({data}, shuffle=False)"
     elif is_true(shuffle) or (sampler and is_none_test(shuffle, sampler)):

@@ -71,7 +71,7 @@ def findings(program: Program) -> Iterator[Finding]:
             continue  # the others have left
         cycle = loop.loader.cycle if loop.loader is not None else None
         endless = cycle and endless_batches(program, loop.module, cycle)
-        if endless and dealt and dealt.distributed_samplers:
+        if endless and dealt and (dealt.distributed_samplers or gets_rank_sampler(program, dealt)):
             yield from next_numbers(program, endless, dealt)
             continue
         if cycle is not None and not endless and keeps_first_epoch(loop, cycle):

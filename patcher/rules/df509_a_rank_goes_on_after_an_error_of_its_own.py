@@ -50,10 +50,17 @@ def findings(program: Program) -> Iterator[Finding]:
                 seen.add(handler)
                 kind = module.text(handler.type) if handler.type else "everything"
                 because = f"it catches {kind}, and one rank may leave the training alone"
-                last = handler.body[-1]
+                ending = [each for each in handler.body if ends_group(program, module, each)]
+                last = [*ending, handler.body[-1]][0]
                 leaves = isinstance(last, ast.Return | ast.Break | ast.Continue | ast.Pass)
-                edit = Insert(last, RAISE, "before" if leaves else "after")
+                edit = Insert(last, RAISE, "before" if leaves or ending else "after")
                 yield Finding(module, handler.body[0], because, (edit, Import("torch")))
+
+
+def ends_group(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether a rank leaves the group in a statement: behind it none could tell that it was one."""
+    below = [stmt, *(body for _, body in program.functions_below(module, stmt))]
+    return any(mentions(each, "destroy_process_group") for each in below)
 
 
 def handlers_of_training(

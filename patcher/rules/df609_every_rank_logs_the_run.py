@@ -7,7 +7,8 @@ What         A SummaryWriter, or an object of a class below it, or a Logger of t
 At run time  N event files in one folder, which TensorBoard draws as one curve that jumps back and
              forth between the ranks' losses; N runs of Weights & Biases for one training.
 Example      writer = SummaryWriter(args.log_dir)
-Fix          Ranks other than 0 write to a temporary folder; their wandb run is disabled.
+Fix          Ranks other than 0 write to a temporary folder, and know that of rank 0 where the
+             script asks the writer for it; their wandb run is disabled.
 Fix safety   Safe: rank 0 and a lone process log as before. Only reported where the script reads
              back what wandb.init gives, such as wandb.config of a sweep, and of the other trackers,
              whose calls have to stand behind a test of the rank one by one.
@@ -23,7 +24,7 @@ from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.certain_reach import surely_on_every_rank
 from ..analysis.ranks.rank_reach import RANKS, is_rank_test, roles_reaching
 from ..analysis.training.program import Program
-from ..editing.edits import Define, Edit, Import, Rewrite
+from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_apart import knew_no_ranks
 from ..fixes.process_group import IS_FIRST
@@ -38,6 +39,7 @@ WRITES = (
     *("add_scalar", "add_scalars", "add_image", "add_images", "add_histogram", "add_text"),
     *("log_value", "add_summary"),
 )
+SAME = "what_rank_0_has"  # of helper_code.py
 TRACKERS = frozenset(
     (
         *("mlflow.start_run", "comet_ml.Experiment", "comet_ml.start", "neptune.init"),
@@ -64,8 +66,14 @@ def findings(program: Program) -> Iterator[Finding]:
     )
     for module, call in event_files(program) if is_written_by_all else ():
         if is_made_by_all(program, module, call):
-            edits = to_temporary_folder(program, module, call)
-            yield Finding(module, call, "every rank writes an event file of its own", edits)
+            because, edits = "every rank writes an event file of its own", ()
+            reads = reads_of_folder(program, module, call)
+            told = same_folder(program, module, call) if reads else ()
+            if reads and not told:
+                because += f", and line {reads[0][1].lineno} reads its folder, which all ranks need"
+            else:
+                edits = (*to_temporary_folder(program, module, call), *told)
+            yield Finding(module, call, because, edits)
     for module, call in program.calls_to(*{name.rpartition(".")[2] for name in TRACKERS}):
         if module.dotted(call.func) in TRACKERS and is_made_by_all(program, module, call):
             because = "every rank starts a run of its own; let rank 0 alone start it, and log to it"
@@ -147,6 +155,43 @@ def to_temporary_folder(program: Program, module: Module, call: ast.Call) -> tup
         words = ", ".join([choice.format(None), *map(module.text, call.keywords)])
         edit = Rewrite(call, f"{module.text(call.func)}({words})")
     return (edit, Import("tempfile"), *needed)
+
+
+def reads_of_folder(
+    program: Program, module: Module, call: ast.Call
+) -> list[tuple[Module, ast.Attribute]]:
+    """Where the program asks a writer for its folder: ``self.writer.log_dir``."""
+    if module.dotted(call.func) in WRITERS:
+        return []  # of which only torch's and tensorboardX's keep one
+    stmt = module.statement(call)
+    targets = stmt.targets if isinstance(stmt, ast.Assign) and stmt.value is call else []
+    names = {module.last_name(target) for target in targets} or {"self"}
+    return [
+        (where, each)
+        for where in program.modules
+        for attribute in ("log_dir", "logdir", "get_logdir")
+        for each in where.attributes(attribute)
+        if isinstance(each.ctx, ast.Load) and where.last_name(each.value) in names
+        if names != {"self"} or where.enclosing_class(each) is module.enclosing_class(call)
+    ]
+
+
+def same_folder(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
+    """Edits by which all ranks know rank 0's folder for what lies beside the events, as its files.
+
+    None where there is no group yet to tell it.
+    """
+    stmt = module.statement(call)
+    if runs_before_group(program, module, call):
+        return ()
+    if isinstance(stmt, ast.Assign) and stmt.value is call and len(stmt.targets) == 1:
+        writer = module.text(stmt.targets[0])
+    elif isinstance(stmt, ast.Expr) and is_of_super(call):
+        writer = "self"
+    else:
+        return ()
+    code = f"{writer}.log_dir = {SAME}({writer}.log_dir)"
+    return (Insert(stmt, code, "after"), Define("onto_own_card"), Define(SAME))
 
 
 def is_spread(call: ast.Call) -> bool:

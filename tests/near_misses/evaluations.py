@@ -172,6 +172,31 @@ UNTOUCHED: list[tuple[str, str, str]] = [
         """),
 ]  # fmt: skip
 REPORTED: list[tuple[str, str, str]] = [
+    ("DF503", "what each batch adds to is gathered in the loop, by a method", """
+        import torch
+        import torch.distributed as dist
+        from torch.utils.data import DataLoader
+        from torch.utils.data.distributed import DistributedSampler
+        class Trainer:
+            def whole(self, scores, labels):
+                parts = [torch.zeros_like(scores) for _ in range(dist.get_world_size())]
+                dist.all_gather(parts, scores)
+                others = [torch.zeros_like(labels) for _ in range(dist.get_world_size())]
+                dist.all_gather(others, labels)
+                return torch.cat(parts), torch.cat(others)
+            def test(self, model, loader):
+                model.eval()
+                truth, right = [], 0
+                with torch.no_grad():
+                    for x, y in loader:
+                        scores = model(x)
+                        scores, y = self.whole(scores, y)
+                        truth.extend(y.tolist())
+                        right += (scores.argmax(1) == y).sum().item()
+                return truth, right
+        loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+        Trainer().test(model, loader)
+        """),
     ("DF501", "the others do something else", """
         import torch
         def evaluate(model, data):

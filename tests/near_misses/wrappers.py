@@ -24,6 +24,21 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             net(batch).backward()
         torch.save(net.state_dict(), path)
         """),
+    ("DF305", "what is saved has the wrapper's keys, of an object that was given it", """
+        import torch
+        class Trainer:
+            def __init__(self, model):
+                self.model = model
+            def train(self, path):
+                for x in loader:
+                    self.model(x).mean().backward()
+                    optimizer.step()
+                torch.save(self.model.state_dict(), path)
+        model = torch.nn.parallel.DistributedDataParallel(net)
+        Trainer(model).train("m.pt")
+        model = torch.nn.parallel.DistributedDataParallel(other)
+        model.load_state_dict(torch.load("m.pt"))
+        """),
     ("DF305", "what is saved has the wrapper's keys, by another name", """
         import torch
         net = torch.nn.parallel.DistributedDataParallel(net)

@@ -12,13 +12,14 @@ import ast
 from ....record import record
 from ...source.module import Module
 from ...source.tree import (
+    FUNCTIONS,
     below,
     everywhere,
     names_within,
     position,
     within,
 )
-from ..language.name_flow import Tainted, names_in, spread
+from ..language.name_flow import Tainted, names_in, roots, spread
 from ..training.loaders import loader_of
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, is_backward
@@ -70,6 +71,30 @@ def refuse_parts_of_batches(program: Program, module: Module, steps: ast.For) ->
             return
 
 
+def refuse_cuts_of_batches(module: Module, steps: ast.For, numbers: frozenset[str]) -> None:
+    """Raise where a step cuts what a loop around gives, as often for each: ``x[:, nodes[i]]``.
+
+    Ranks that share those few steps have one batch alike; with one step each, all do it over. Where
+    as many steps are taken as a part has examples, as of each fold, they are batches of it.
+    """
+    cuts = spread(steps.body, numbers).names
+    for up in module.ancestors(steps):
+        if isinstance(up, FUNCTIONS):
+            return
+        if not isinstance(up, ast.For) or not cuts:
+            continue
+        whole = source_of(module, up)
+        given = spread(up.body, whole.items).names
+        if whole.numbers or not given or names_in(steps.iter) & given:
+            continue
+        for part in within(steps.body, ast.Subscript):
+            if names_within(part.slice, cuts) and roots(part) & given:
+                raise NotDealtError(
+                    f"line {steps.lineno} steps through parts of what line {up.lineno} gives, which"
+                    " all ranks have alike"
+                )
+
+
 def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     """What ranks can share of a loop without a DataLoader. Raises NotDealtError."""
     module, steps = loop.module, loop.steps
@@ -83,6 +108,7 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
         raise NotDealtError(f"{name} cannot be read")
     found = source_of(module, steps)
     refuse_parts_of_batches(program, module, steps)
+    refuse_cuts_of_batches(module, steps, found.numbers)
     if is_of_constants(module, found.whole):
         raise NotDealtError(f"{line} goes over numbers that are written there, not over examples")
     for call in everywhere(found.whole, ast.Call):

@@ -12,6 +12,7 @@ from ...source.module import Module
 from ...source.tree import Function, below, is_inside, mentions, name_uses
 from .call_graph import Callee, CallGraph
 from .names import calls_at_import, top_level
+from .tables import modules_of_table
 
 BINDING = {"staticmethod", "classmethod", "property"}
 BY_NAME = ("Fire", "globals", "locals", "import_module", "run_path")
@@ -336,6 +337,8 @@ def _meant(graph: CallGraph, module: Module, owner: ast.AST, name: str) -> set[M
         found = graph.resolve(module, use)
         if found is not None and isinstance(found[1], (ast.ClassDef, ast.FunctionDef)):
             meant.add(found[0])
+        elif isinstance(use, ast.Attribute) and found is None:
+            meant |= modules_of_table(graph, module, use.value)
         elif isinstance(use, ast.Name):
             return None  # a parameter, or bound in several ways; model.train() is no function's
     return meant

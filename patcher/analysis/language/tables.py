@@ -55,3 +55,19 @@ def items_of_call(graph: Resolver, module: Module, func: ast.expr) -> list[tuple
     """What ``TABLE[key](…)`` picks one of, each with the module that has the table."""
     found = [table_of(graph, module, base) for base in table_bases(module, func)]
     return [(each[0], item) for each in found if each for item in items_of(each[1])]
+
+
+def modules_of_table(graph: Resolver, module: Module, picked: ast.expr) -> set[Module]:
+    """The modules that a table holds: ``TABLE[key]`` of ``TABLE[key].Model(…)``, ``self.table``."""
+    tables = [table_of(graph, module, base) for base in table_bases(module, picked)]
+    if isinstance(picked, ast.Subscript) and isinstance(picked.value, ast.Attribute):
+        values = module.attribute_values.get(picked.value.attr, ())
+        tables += [(module, value) for value in values]
+    found = [
+        graph.resolve(each[0], item)
+        for each in tables
+        if each is not None
+        for item in items_of(each[1])
+        if isinstance(item, ast.Name | ast.Attribute)
+    ]
+    return {each[0] for each in found if each is not None and each[1] is each[0].tree}

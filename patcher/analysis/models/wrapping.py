@@ -78,15 +78,28 @@ def reduces_gradients(program: Program, module: Module, call: ast.Call) -> bool:
 
 
 def are_gradients(module: Module, value: ast.expr, depth: int = 0) -> bool:
-    """Whether a value is made of ``p.grad``, also through local names."""
+    """Whether a value is made of ``p.grad``, also through local names, and lists of them."""
     return mentions(value, "grad") or (
         depth < 3
         and any(
             are_gradients(module, source, depth + 1)
             for name in everywhere(value, ast.Name)
-            for source in module.alternatives(name, name)
+            for source in (*module.alternatives(name, name), *appended_to(module, name))
         )
     )
+
+
+def appended_to(module: Module, name: ast.Name) -> list[ast.expr]:
+    """What the function of a name appends to its list: ``all_grads.append(p.grad.view(-1))``."""
+    return [
+        call.args[0]
+        for call in module.calls_to("append")
+        if call.args
+        and isinstance(call.func, ast.Attribute)
+        and isinstance(call.func.value, ast.Name)
+        and call.func.value.id == name.id
+        and module.function(call) is module.function(name)
+    ]
 
 
 def wraps_for_good(program: Program, *wrappers: str) -> bool:

@@ -22,7 +22,7 @@ from ..language.objects import class_of
 from ..training.loaders import loader_of
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, calls_around
-from .dealing import takes_turns
+from .dealing import seeded_by_rank, takes_turns
 from .rank_reach import RANKS, value_for_role
 
 # Calls that return the same on every rank, or depend only on the size or type of their argument.
@@ -137,7 +137,8 @@ class DivergenceWalk:
             return False
         if loop is self.loop.steps:
             is_of_data = self.wherever_from and not counts(self.module, loop)
-            return self.loop.loader is not None or is_of_data or takes_turns(loop)
+            has_own = self.loop.loader is not None or is_of_data or takes_turns(loop)
+            return has_own or seeded_by_rank(self.program)  # as the games of each rank
         loader = loader_of(self.program, self.module, loop)
         return loader is not None and bool(loader.distributed_samplers)
 
@@ -148,7 +149,8 @@ class DivergenceWalk:
         gate: ast.If | None,
     ) -> None:
         assert stmt.value is not None
-        is_tainted = gate is not None or self.depends_on(stmt.value, tainted)
+        is_name = self.by_clock and is_text(self.module, stmt.value)  # of a run, at most
+        is_tainted = gate is not None or (self.depends_on(stmt.value, tainted) and not is_name)
         targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
         for target in targets:
             for name in self.bound_in(target):
@@ -260,6 +262,20 @@ class DivergenceWalk:
 def counts(module: Module, loop: ast.For) -> bool:
     """``for i in range(n)``."""
     return isinstance(loop.iter, ast.Call) and module.last_name(loop.iter.func) in COUNTERS
+
+
+def is_text(module: Module, value: ast.expr) -> bool:
+    """Whether a value is surely a text: ``f"{name}-{time.time()}"``, ``now.strftime(…)``."""
+    if isinstance(value, ast.Call):
+        return module.last_name(value.func) in ("str", "format", "strftime", "isoformat")
+    return (
+        isinstance(value, ast.JoinedStr)
+        or (
+            isinstance(value, ast.BinOp)
+            and any(is_text(module, side) for side in (value.left, value.right))
+        )
+        or (isinstance(value, ast.Constant) and isinstance(value.value, str))
+    )
 
 
 @cached_per_module

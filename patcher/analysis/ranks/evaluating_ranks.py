@@ -17,6 +17,7 @@ from ...source.tree import (
     within,
 )
 from ..language.call_graph import reachable_functions
+from ..language.name_flow import flows, names_in, spread, taking
 from ..language.passed_arguments import argument_for_parameter
 from ..training.evaluations import Evaluation
 from ..training.frameworks import RANK_SAMPLERS
@@ -42,13 +43,42 @@ def combines_parts(program: Program, evaluation: Evaluation) -> bool:
     if not sums:
         return combines(program, module, body)
     calls = [call for call in within(body, ast.Call) if precedes(evaluation.loop, call)]
+    whole = combined_in_loop(program, evaluation)
     return all(
-        any(
+        name in whole
+        or any(
             mentions(call, name) and combines(program, module, [module.statement(call)])
             for call in calls
         )
         for name in sums
     )
+
+
+def combined_in_loop(program: Program, evaluation: Evaluation) -> set[str]:
+    """The sums that an evaluation makes of what its ranks have brought together in each batch.
+
+    ``logits, labels = gather(logits, labels)`` and what is behind it in the loop.
+    """
+    module, loop, sums = evaluation.module, evaluation.loop, set(evaluation.accumulators or ())
+    first: ast.stmt | None = None
+    brought: set[str] = set()
+    for call in within(loop.body, ast.Call):
+        stmt = module.statement(call)
+        if not isinstance(stmt, ast.Assign | ast.Expr) or not combines(program, module, [stmt]):
+            continue
+        first = first or stmt
+        into = stmt.targets if isinstance(stmt, ast.Assign) else argument_values(call)
+        brought = brought.union(*map(names_in, into))
+    if first is None:
+        return set()
+    whole = spread(loop.body, brought).names
+    of_parts = {
+        name
+        for targets, value in flows(loop.body)
+        for name in taking(targets) & sums
+        if names_in(value).isdisjoint(whole) or not precedes(first, value)
+    }
+    return (whole & sums) - of_parts
 
 
 def combines(program: Program, module: Module, body: list[ast.stmt]) -> bool:

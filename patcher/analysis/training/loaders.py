@@ -114,6 +114,10 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
             loader = _trace_attribute(graph, module, node, depth)
             name = "" if loader is None else loader.name_in(module.text(node))
             return loader and replace(loader, name=name, scope=module.function(node))
+        case ast.IfExp():  # tqdm(loader) if verbose else loader
+            first = trace_loader(graph, module, node.body, depth + 1)
+            other = first and trace_loader(graph, module, node.orelse, depth + 1)
+            return first if first and other and first.call is other.call else None
         case ast.ListComp(generators=[ast.comprehension(ifs=[], iter=source)]):
             return trace_loader(graph, module, source, depth + 1)  # a list of its batches
         case ast.Subscript():
