@@ -9,8 +9,8 @@ At run time  With accumulation 4 the learning rate ends at 30 % of its peak, sti
 Example      args.max_steps = args.epoch * len(train_dataloader)
 Fix          Count optimizer steps: len(train_dataloader) / accumulation, rounded up; rounded down
              where the loader drops its last batch. What counts examples times ranks counts steps;
-             whatever divides all examples of the loader by one rank's batch is divided by the number
-             of ranks, too, also in a function that gets both.
+             whatever divides all examples of the loader by one rank's batch is divided by the
+             number of ranks, too, also in a function that gets both.
 Fix safety   Safe: with accumulation 1 the numbers are the same.
 Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
