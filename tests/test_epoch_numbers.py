@@ -192,3 +192,54 @@ def test_a_loader_that_a_function_makes_in_each_epoch_gets_a_name_and_is_told() 
         "    for step, x in enumerate(train_loader):\n"
     ) in after
     assert found("DF402", after) == []
+
+
+HARDER = """\
+import torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+class Rows(Dataset):
+    def __init__(self, rows):
+        self.rows, self.level = rows, 0
+        self.sampler = None
+
+    def set_epoch(self, epoch):
+        {told}
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, i):
+        return self.rows[i] * self.level
+
+torch.distributed.init_process_group("gloo")
+rows = Rows(torch.rand(64, 4))
+loader = DataLoader(rows, sampler=DistributedSampler(rows))
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(9):
+    {call}
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "told", "is_of_sampler"),
+    [
+        ("rows.set_epoch(epoch)", "self.level = epoch", False),
+        ("loader.dataset.set_epoch(epoch)", "self.level = epoch", False),
+        ("rows.set_epoch(epoch)", "self.sampler.set_epoch(epoch)", True),
+        ("loader.sampler.set_epoch(epoch)", "self.level = epoch", True),
+    ],
+)
+def test_a_data_set_that_is_told_the_epoch_is_no_sampler(
+    call: str, told: str, is_of_sampler: bool
+) -> None:
+    text = HARDER.format(call=call, told=told)
+    after = fixed("DF402", text)
+    assert (after == text) is is_of_sampler
+    assert ("        loader.sampler.set_epoch(epoch)\n" in after) is not is_of_sampler
+    assert found("DF402", after) == []

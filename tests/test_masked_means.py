@@ -72,8 +72,8 @@ def test_it_is_weighed_by_the_sum_of_the_mask(parts: dict[str, str]) -> None:
         {"result": "return losses, loss"},  # a score, as far as is known
     ],
 )
-def test_another_quotient_is_left_alone(parts: dict[str, str]) -> None:
-    assert found("DF310", script(**parts)) == []
+def test_another_quotient_is_noted_at_most(parts: dict[str, str]) -> None:
+    assert all(finding.edits == () for finding in found("DF310", script(**parts)))
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,6 @@ COUNTS = [
     ("n = torch.count_nonzero(mask)", "loss = losses.sum() / n", True),
     ("n = torch.count_nonzero(mask, 1)", "loss = losses.sum(1) / n", False),
     ("n = mask.size(0)", "loss = losses.sum() / n", False),
-    ("n = labels.sum()", "loss = (losses.sum() + 1) / n", False),  # perhaps of weights
     ("n = max(1, len(labels))", "loss = losses.sum() / n", False),
     ("n = mask.sum()", "accuracy = losses.argmax() / n\n    loss = losses.mean()", False),
 ]

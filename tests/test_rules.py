@@ -323,24 +323,6 @@ NOOP = [
      "    sampler = torch.utils.data.DistributedSampler(data)\n"
      "    loader = torch.utils.data.DataLoader(data, sampler=sampler, batch_size=args.size)\n"
      "    for batch in loader:\n        model(batch).backward()\n        optimizer.step()\n"),
-    ("DF702", "a loader that begins anew where it ends, and a report of so many steps", """
-        import torch
-        from torch.utils.data import DataLoader, DistributedSampler
-        def train(data, model):
-            steps = len(data) // args.size
-            loader = DataLoader(data, args.size, sampler=DistributedSampler(data))
-            batches = iter(loader)
-            for step in range(args.steps):
-                try:
-                    batch = next(batches)
-                except StopIteration:
-                    batches = iter(loader)
-                    batch = next(batches)
-                model(batch).backward()
-                optimizer.step()
-                if step % steps == 0:
-                    print(step)
-        """),
     ("DF702", "batches of a loader that deals nothing, divided by the ranks", """
         import torch
         from torch.utils.data import DataLoader

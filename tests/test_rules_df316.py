@@ -142,6 +142,40 @@ def test_ranks_get_the_weights_that_rank_0_draws_behind_the_wrapper(drawn: str) 
     assert found("DF316", after) == []
 
 
+BEGUN_AGAIN = """\
+import torch
+from torch.utils.data import DataLoader
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+def train(net):
+    for x, y in DataLoader(data, 4, shuffle=True):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+for epoch in range(9):
+    if epoch == 3:
+        {drawn}
+    train(model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("drawn", "draws"),
+    [
+        ("model.head.reset_parameters()", True),
+        ("model.head.weight.data.normal_(0, 0.1)", True),
+        ("torch.nn.init.xavier_uniform_(model.head.weight)", True),
+        ("model.head.weight.data.zero_()", False),
+        ("other.head.reset_parameters()", False),
+    ],
+)
+def test_so_do_they_where_a_part_begins_again(drawn: str, draws: bool, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(BEGUN_AGAIN.format(drawn=drawn))
+    (change,) = patch(path).changes
+    assert ("torch.distributed.broadcast(weight.data, 0)" in change.text) is draws
+
+
 REDRAWN = """\
 import json, os, sys
 import torch

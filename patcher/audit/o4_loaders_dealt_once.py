@@ -25,6 +25,7 @@ from ..analysis.ranks.manual_sharding import manual_shards
 from ..analysis.ranks.rank_reach import RANKS, Role, value_for_role
 from ..analysis.training.constructed_loaders import Loader, makes_rank_sampler
 from ..analysis.training.program import Program
+from ..analysis.training.told_epochs import may_tell_sampler
 from ..analysis.training.train_loops import TrainLoop
 from ..source.branches import is_in
 from ..source.module import Module
@@ -281,6 +282,8 @@ def epoch_unknown(
         for module, node in places
         for call in everywhere(node, ast.Call)
         if module.last_name(call.func) == "set_epoch"
+        and isinstance(call.func, ast.Attribute)
+        and may_tell_sampler(program, module, call.func)
     }
     if epochs and not calls:
         yield violated(*epochs[0], "the sampler never learns the epoch: nothing calls set_epoch")

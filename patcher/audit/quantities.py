@@ -6,13 +6,13 @@ import ast
 from collections import Counter
 
 from ...record import record
-from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.manual_sharding import looks_like_world_size
 from ..analysis.training.loaders import trace_loader
+from ..analysis.training.only_values import value_of
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
-from ..source.tree import parameters, precedes, same_code, within
+from ..source.tree import precedes, same_code
 
 MAX_DEPTH = 8
 TENSORS = ("TensorDataset", "tensor", "stack", "LongTensor", "FloatTensor", "as_tensor")
@@ -53,67 +53,6 @@ def plain_text(module: Module, node: ast.expr) -> str:
     values = module.attribute_values.get(rest.partition(".")[0], ())
     same = [isinstance(v, ast.Name) and v.id == rest.partition(".")[0] for v in values]
     return rest if own == "self" and same and all(same) else text
-
-
-def value_of(program: Program, module: Module, name: ast.Name) -> tuple[Module, ast.expr] | None:
-    """The only value of a name: of its function, of the module, or of the only caller."""
-    function = module.function(name)
-    if (function, name.id) in module.stores:
-        value = module.single_assignment(function, name.id) or value_before(module, name)
-        return unpacked(program, module, name) if value is None else (module, value)
-    if function is not None and name.id in parameters(function):
-        callers = [place for place in program.callers(function) if program.is_live(*place)]
-        if len(callers) != 1:
-            return None
-        where, call = callers[0]
-        passed = argument_for_parameter(module, function, call, name.id)
-        return None if passed is None else (where, passed)
-    value = module.single_assignment(None, name.id)
-    return None if value is None else (module, value)
-
-
-def value_before(module: Module, name: ast.Name) -> ast.expr | None:
-    """What ``steps`` is in ``steps = steps // ranks``, if lines above bind it in one way."""
-    stmt = module.statement(name)
-    stores = module.stores.get((module.function(name), name.id), ())
-    holders = [module.parents[store] for store in stores]
-    values = module.alternatives(name, name)
-    is_bound_anew = stmt in holders and all(isinstance(each, ast.Assign) for each in holders)
-    return values[0] if is_bound_anew and len(values) == 1 else None
-
-
-def unpacked(program: Program, module: Module, name: ast.Name) -> tuple[Module, ast.expr] | None:
-    """What ``total`` stands for by ``loader, total = load(data)``, if that alone binds it.
-
-    A None that it is before does not count.
-    """
-    found: list[tuple[Module, ast.expr]] = []
-    for store in module.stores.get((module.function(name), name.id), ()):
-        holder, stmt = module.parents[store], module.statement(store)
-        if not isinstance(holder, ast.Tuple) or not isinstance(stmt, ast.Assign):
-            return None
-        place = holder.elts.index(store)
-        if isinstance(stmt.value, ast.Tuple) and len(stmt.value.elts) == len(holder.elts):
-            value = stmt.value.elts[place]
-            if not (isinstance(value, ast.Constant) and value.value is None):
-                return None
-        elif isinstance(stmt.value, ast.Call):
-            found += returned(program, module, stmt.value, place, len(holder.elts))
-        else:
-            return None
-    return found[0] if len(found) == 1 else None
-
-
-def returned(
-    program: Program, module: Module, call: ast.Call, place: int, count: int
-) -> list[tuple[Module, ast.expr]]:
-    """What a call returns at a place of a tuple."""
-    return [
-        (where, result.value.elts[place])
-        for where, function in program.callees(module, call)
-        for result in within(function.body, ast.Return)
-        if isinstance(result.value, ast.Tuple) and len(result.value.elts) == count
-    ]
 
 
 def quantity(

@@ -77,7 +77,7 @@ def test_of_phase(program: Program, loader: Loader, function: Function) -> str:
 
 
 def is_known_above(module: Module, function: Function, test: ast.expr, call: ast.Call) -> bool:
-    """Whether a test is a flag, or compares a name and a constant, each bound once, above a call."""
+    """Whether a test is a flag or compares a name and a constant, bound once and above a call."""
     match test:
         case ast.Name() | ast.UnaryOp(op=ast.Not(), operand=ast.Name()):
             pass

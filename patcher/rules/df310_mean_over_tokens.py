@@ -2,12 +2,12 @@
 
 What         A cross entropy leaves padding out, by a mask or by ignore_index: it is a mean over as
              many tokens as the rank's own micro-batch happens to have. So is a sum that the script
-             divides by the sum of a mask, and so does a model of transformers that tags tokens or
-             fills masks, where it gets labels, or translates, where the script makes some -100.
-             Where classes have weights, a cross entropy divides by those of its targets, unless the
-             targets are probabilities. A Dice loss is a ratio of two sums over the batch. A mean is
-             also over unequally many where torch.cat joins the rows of examples, one list of each,
-             or where sequences are packed.
+             divides by the sum of a mask, or of the lengths of sentences, and so does a model of
+             transformers that tags tokens or fills masks, where it gets labels, or translates,
+             where the script makes some -100. Where classes have weights, a cross entropy divides
+             by those of its targets, unless the targets are probabilities. A Dice loss is a ratio
+             of two sums over the batch. A mean is also over unequally many where torch.cat joins
+             the rows of examples, one list of each, or where sequences are packed.
 At run time  DistributedDataParallel averages the ranks' gradients as if all had as many tokens:
              those of a rank with short examples count for more. One process at the global batch
              trains another model, by some 1e-4 of the loss in a step. Nothing crashes.
@@ -42,6 +42,7 @@ from ..analysis.ranks.own_tests import own_test_around
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
+from ..fixes.counted_sums import sums_by_own_counts
 from ..fixes.joined_rows import means_over_joined_rows
 from ..fixes.library_losses import token_means
 from ..fixes.masked_means import (
@@ -178,12 +179,17 @@ def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
     how = f"weigh ranks by their number, as `ddpfix explain {CODE}` says"
     for module, call in losses_with_ignored_targets(program):
         word = keyword(call, "ignore_index")
-        if call not in told and word is not None:
-            because = f"the mean leaves out targets that are {module.text(word.value)}: {how}"
+        ignored = DEFAULT_IGNORE_INDEX if word is None else module.text(word.value)
+        if call not in told:
+            because = f"the mean leaves out targets that are {ignored}: {how}"
             yield Finding(module, call, because, (), Safety.REPORT, Severity.NOTE)
     for module in program.modules:
         masks = (*means_over_masks(module), *means_over_selections(program, module))
         means = [(node, f"what {module.text(mask)} leaves in") for node, mask in masks]
+        sums = sums_by_own_counts(program, module)
+        means += [
+            (node, f"{module.text(count)}, a sum over a rank's batch") for node, count in sums
+        ]
         joined = means_over_joined_rows(program, module)
         means += [(node, f"all rows of {module.text(rows)}") for node, rows in joined]
         packs = means_over_packed_steps(program, module)

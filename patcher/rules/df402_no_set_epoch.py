@@ -24,6 +24,7 @@ from ..analysis.training.endless_batches import EndlessBatches, endless_batches
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import AROUND, trace_loader
 from ..analysis.training.program import Program
+from ..analysis.training.told_epochs import may_tell_sampler
 from ..analysis.training.train_loops import TrainLoop, calls_around
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -429,7 +430,9 @@ def names_of(module: Module) -> set[str]:
 def calls_set_epoch(program: Program, module: Module, body: list[ast.stmt]) -> bool:
     """Whether a sampler is told the epoch in some statements, and not on rank 0 alone."""
     return any(
-        is_within(node, body) and roles_reaching(program, module, node) & RANKS != {Role.MAIN}
+        is_within(node, body)
+        and may_tell_sampler(program, module, node)
+        and roles_reaching(program, module, node) & RANKS != {Role.MAIN}
         for node in module.attributes("set_epoch")
     )
 
@@ -439,6 +442,7 @@ def is_told(program: Program, loop: TrainLoop, others: set[str]) -> bool:
     module = loop.module
     return any(
         is_within(node, loop.scope)
+        and may_tell_sampler(program, module, node)
         and roles_reaching(program, module, node) & RANKS != {Role.MAIN}
         and module.text(node.value).removesuffix(".sampler") not in others
         for node in module.attributes("set_epoch")

@@ -9,8 +9,8 @@ At run time  With accumulation 4 the learning rate ends at 30 % of its peak, sti
 Example      args.max_steps = args.epoch * len(train_dataloader)
 Fix          Count optimizer steps: len(train_dataloader) / accumulation, rounded up; rounded down
              where the loader drops its last batch. What counts examples times ranks counts steps;
-             a horizon of all examples by one rank's batch is divided by the number of ranks, and so
-             is the number of steps after which the loader begins anew.
+             whatever divides all examples of the loader by one rank's batch is divided by the
+             number of ranks, too, also in a function that gets both.
 Fix safety   Safe: with accumulation 1 the numbers are the same.
 Source       transformers.get_linear_schedule_with_warmup (num_training_steps)
 """
@@ -21,6 +21,7 @@ from collections.abc import Iterator
 
 from ...record import record, replace
 from ..analysis.batches.batch_counts import HORIZONS
+from ..analysis.batches.batches_of_all import BatchCount, batches_of_all
 from ..analysis.batches.example_counts import (
     counts_listed_cards,
     has_world_size,
@@ -46,6 +47,7 @@ from ..source.tree import (
     below,
     bound_names,
     everywhere,
+    is_inside,
     is_within,
     mentions,
     names_within,
@@ -62,9 +64,13 @@ WORLD = "world_size"
 
 def findings(program: Program) -> Iterator[Finding]:
     for loop in program.train_loops:
+        told: set[ast.AST] = set()
         for each in (loop, *as_called(program, loop)):
-            yield from (found := [*example_counts(each)])
-            yield from horizons_of_all_ranks(each, {finding.at for finding in found})
+            found = [*example_counts(each)]
+            found += horizons_of_all_ranks(each, {finding.at for finding in found})
+            told |= {finding.at for finding in found}
+            yield from found
+        yield from divided_elsewhere(program, loop, told)
         yield from divided_again(program, loop)
         if loop.accumulation is None or loop.loader is None:
             continue
@@ -329,6 +335,34 @@ def horizons_of_all_ranks(loop: TrainLoop, told: set[ast.AST]) -> Iterator[Findi
                 because = f"{module.text(node)} counts the batches of all ranks, which step at once"
                 yield Finding(module, stmt, because, edits)
                 return  # the next round sees others
+
+
+def divided_elsewhere(program: Program, loop: TrainLoop, told: set[ast.AST]) -> Iterator[Finding]:
+    """What divides all examples by one rank's batch, also in a function that gets both."""
+    found: dict[ast.stmt, list[BatchCount]] = {}
+    for count in batches_of_all(program, loop):
+        found.setdefault(count.module.statement(count.at), []).append(count)
+    for stmt, counts in found.items():
+        module = counts[0].module
+        if stmt in told:
+            continue
+        is_plain = isinstance(stmt, ast.Assign | ast.Return | ast.Expr)
+        makes_name = is_plain and is_free(module, stmt, WORLD)
+        name = WORLD if makes_name else f"({NUMBER_OF_RANKS})"
+        edits: list[Edit] = [Insert(stmt, f"{WORLD} = {NUMBER_OF_RANKS}")] if makes_name else []
+        sizes = [size for count in counts for size in count.sizes]
+        edits += [Rewrite(each, f"({module.operand(each)} * {name})") for each in sizes]
+        because = f"{module.text(counts[0].at)} counts the batches of all ranks, which step at once"
+        yield Finding(module, stmt, because, (*edits, Import("torch")))
+
+
+def is_free(module: Module, stmt: ast.stmt, name: str) -> bool:
+    """Whether nothing in the function of a statement has a name, or no other code at its level."""
+    function = module.function(stmt)
+    found = module.occurrences(name)
+    if function is not None:
+        return not any(is_inside(each, function) for each in found)
+    return all((module.function(each), name) in module.stores for each in found)
 
 
 def divided_again(program: Program, loop: TrainLoop) -> Iterator[Finding]:

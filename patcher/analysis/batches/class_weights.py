@@ -48,14 +48,42 @@ def class_weighted_losses(program: Program) -> list[WeightedLoss]:
 
 
 def losses_with_ignored_targets(program: Program) -> list[tuple[Module, ast.Call]]:
-    """The losses of training steps that are told which targets to leave out, with their module."""
+    """The losses of training steps that are told which targets to leave out, with their module.
+
+    Torch leaves out -100 where they are told nothing: all of them, where a batch is filled with it.
+    """
+    by_default = any(map(fills_with_ignored, program.modules))
     found: dict[ast.expr, tuple[Module, ast.Call]] = {
         call: (module, call)
         for module, call in program.calls_to(*PLACES)
-        if keyword(call, "ignore_index") and is_mean(module, call)
+        if (keyword(call, "ignore_index") or (by_default and not is_of_part(call)))
+        and is_mean(module, call)
     }
     used = used_in_training(program, found)
     return [place for call, place in found.items() if call in used]
+
+
+def fills_with_ignored(module: Module) -> bool:
+    """Whether a module puts -100 into something: ``padding_value=-100``, ``y[mask] = -100``."""
+    for node in module.nodes(ast.UnaryOp):
+        if not isinstance(node.op, ast.USub) or not is_ignored(node.operand):
+            continue
+        up = module.parents[node]
+        if isinstance(up, ast.keyword) and up.arg != "ignore_index":
+            return True
+        if isinstance(up, ast.Call | ast.List | ast.Assign | ast.IfExp):
+            return True
+    return False
+
+
+def is_of_part(call: ast.Call) -> bool:
+    """Whether a loss's targets are a part that is picked: ``labels[k, :length]``."""
+    return isinstance(argument(call, 1, "target"), ast.Subscript)
+
+
+def is_ignored(node: ast.expr) -> bool:
+    """The 100 of -100, which torch's losses leave out."""
+    return isinstance(node, ast.Constant) and node.value == 100
 
 
 def used_in_training(program: Program, found: Container[ast.expr]) -> set[ast.expr]:

@@ -23,6 +23,7 @@ from ...source.tree import (
 )
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
+from ..language.settled_tests import is_never_reached
 from ..models.model_results import forward_of
 from ..settings.flag_roles import options_in
 from ..training.program import Program
@@ -79,6 +80,8 @@ CLASSES_OF_LOSS = frozenset(
 )
 OLDER_WORDS = ("size_average", "reduce")
 SCALING = ("mul", "mul_", "multiply", "div", "div_", "divide", "neg", "neg_")
+PARAMETERS = ("parameters", "named_parameters")
+WEIGHTS = ("weight", "bias")
 SAME_VALUE = ("to", "cuda", "cpu", "float", "double", "half", "squeeze", "contiguous", "clone")
 
 
@@ -190,6 +193,8 @@ def of_call(
         if (terms := added_terms(module, call, summed)) is not None:
             kinds = [reduction_of(program, module, term, accumulation, depth + 1) for term in terms]
             return reduce(added, kinds) if kinds else Reduction.UNKNOWN
+        if is_of_weights(module, summed):
+            return Reduction.MEAN
         before = reduction_of(program, module, summed, accumulation, depth + 1)
         if before is not Reduction.UNKNOWN:
             return before  # of one number
@@ -219,6 +224,31 @@ def of_call(
     if classes and len(classes) == len(made):
         return together([asked_for(each) for each in classes])
     return of_results(program, module, call, depth, None)
+
+
+def is_of_weights(module: Module, tensor: ast.expr) -> bool:
+    """Whether a tensor is made of weights alone, which all ranks have alike: ``p ** 2``.
+
+    The sum of its elements is no sum over examples: ``sum(p.abs().sum() for p in m.parameters())``.
+    """
+    names = [name for name in everywhere(tensor, ast.Name) if name.id not in module.aliases]
+    return bool(names) and all(is_weight(module, name) for name in names)
+
+
+def is_weight(module: Module, name: ast.Name) -> bool:
+    """``p`` of ``for _, p in model.named_parameters()``, and the object in ``layer.weight``."""
+    for up in module.ancestors(name):
+        if isinstance(up, ast.Attribute) and up.attr in WEIGHTS:
+            return True
+        if isinstance(up, ast.stmt) and not isinstance(up, ast.For):
+            continue
+        generators = getattr(up, "generators", [up] if isinstance(up, ast.For) else [])
+        for each in generators:
+            bound = {target.id for target in everywhere(each.target, ast.Name)}
+            if name.id in bound:
+                calls = everywhere(each.iter, ast.Call)
+                return any(module.last_name(call.func) in PARAMETERS for call in calls)
+    return False
 
 
 def of_elements(program: Program, module: Module, tensor: ast.expr, depth: int = 0) -> Reduction:
@@ -367,7 +397,7 @@ def of_results(
         reduction_of(program, where, result.value, "", depth + 1, place)
         for where, function in called
         for result in within(function.body, ast.Return)
-        if result.value is not None
+        if result.value is not None and not is_never_reached(program, where, result)
     ]
     return together(returned)
 

@@ -6,6 +6,7 @@ import ast
 
 from ...source.module import Module
 from ...source.tree import Function, everywhere, is_inside, within
+from ..language.settled_tests import is_never_reached
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, backward_calls, loop_around
 from .batch_origins import bound_value
@@ -71,8 +72,7 @@ def sum_below(
             continue
         seen.add(function)
         for inner in within(function.body, ast.Call):
-            is_of_loss = is_loss_sum(where, inner)
-            if is_of_loss:
+            if is_loss_sum(where, inner) and not is_never_reached(program, where, inner):
                 return where, inner
             found = sum_below(program, where, inner, depth + 1, seen)
             if found is not None:

@@ -7,9 +7,11 @@ from collections.abc import Iterator
 
 from ...source.module import Module
 from ...source.tree import Function, argument_values, everywhere, precedes, within
+from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
+from .wrapping import SHARED
 
-INITIALIZERS = frozenset(
+INITIALIZERS = frozenset(["reset_parameters"]).union(
     f"{name}{end}"
     for name in (
         *("normal", "uniform", "trunc_normal", "orthogonal", "sparse", "xavier_normal"),
@@ -23,6 +25,12 @@ MAX_DEPTH = 3  # functions between the call and what draws
 
 def draws_behind_wrapper(program: Program) -> Iterator[tuple[Module, ast.Call, str]]:
     """Calls that draw a wrapped model's weights in the function that wraps it, with its name."""
+    for module, wrap, model in wrapped_steps(program):
+        around = [up for up in module.ancestors(wrap) if isinstance(up, ast.For | ast.While)]
+        name = module.text(model)
+        for call in within(around[-1], ast.Call) if around else ():
+            if draws_weights(program, module, call, name):
+                yield module, call, name  # of a later epoch, behind the first step
     for module, wrap in program.calls_to("DistributedDataParallel"):
         stmt = module.statement(wrap)
         if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
@@ -33,6 +41,20 @@ def draws_behind_wrapper(program: Program) -> Iterator[tuple[Module, ast.Call, s
                 yield module, call, name
 
 
+def wrapped_steps(program: Program) -> Iterator[tuple[Module, ast.Call, ast.expr]]:
+    """Where steps wrap a model, and calls that pass it to them, with the model."""
+    for module, wrap in program.calls_to(SHARED):
+        if not wrap.args:
+            continue
+        model, function = wrap.args[0], module.function(wrap)
+        yield module, wrap, model
+        if function is not None and isinstance(model, ast.Name):
+            for where, call in program.callers(function):
+                passed = argument_for_parameter(module, function, call, model.id)
+                if passed is not None:
+                    yield where, call, passed
+
+
 def draws_weights(program: Program, module: Module, call: ast.Call, name: str) -> bool:
     """``net.apply(f)``, ``net.module.reset()`` and ``f(net)``, where a function draws."""
     is_of_model = (
@@ -40,6 +62,9 @@ def draws_weights(program: Program, module: Module, call: ast.Call, name: str) -
         and module.text(call.func.value).removesuffix(MODULE) == name
     )
     passed = [module.text(value).removesuffix(MODULE) for value in argument_values(call)]
+    parts = [*passed, module.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""]
+    if module.last_name(call.func) in INITIALIZERS and any(p.startswith(f"{name}.") for p in parts):
+        return True
     if not is_of_model and name not in passed:
         return False
     functions = [*program.callees(module, call), *functions_named(program, module, call)]

@@ -1,0 +1,86 @@
+"""DF320: Ranks change their gradients each in its own way."""
+
+from __future__ import annotations
+
+import pytest
+from cases import found
+
+SCRIPT = """
+import torch
+import torch.nn.functional as F
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("gloo")
+def scale(model, number):
+    for p in model.parameters():
+        p.grad.data.mul_(number)
+def clip(grad):
+    return torch.clamp(grad, -1, 1)
+def half(grad):
+    return grad * 0.5
+model = torch.nn.parallel.DistributedDataParallel(Net())
+loader = DataLoader(data, sampler=DistributedSampler(data))
+{before}
+for epoch in range(9):
+    for step, (x, y, lengths) in enumerate(loader):
+        loss = F.cross_entropy(model(x), y)
+        optimizer.zero_grad()
+        loss.backward()
+        {after}
+        optimizer.step()
+"""
+
+
+def script(before: str = "pass", after: str = "pass") -> str:
+    return SCRIPT.format(before=before, after=after)
+
+
+def each(change: str, first: str = "pass") -> str:
+    """A step that changes the gradient of each weight."""
+    return f"{first}\n        for p in model.parameters():\n            {change}"
+
+
+HOOKS = "for p in model.parameters():\n    p.register_hook({})"
+
+# A sentence, and a script that comes close and is right.
+NOOP: list[tuple[str, str]] = [
+    ("a constant", script(after=each("p.grad /= 2"))),
+    ("a number of the settings", script(after=each("p.grad.data.div_(args.scale)"))),
+    ("a norm of gradients that all ranks have", script(after=each(
+        "p.grad.mul_(0.5 / total)", "total = sum(p.grad.norm() for p in model.parameters())"))),
+    ("a mask of weights", script("mask = torch.ones(3)", each("p.grad.mul_(mask)"))),
+    ("a number of all ranks", script(after=each(
+        "p.grad /= n", "n = lengths.sum(); torch.distributed.all_reduce(n)"))),
+    ("the gradient of an input", script(after="x = x + x.grad / len(x)")),
+    ("a hook that scales", script(HOOKS.format("lambda g: g * 0.1"))),
+    ("a function that does", script(HOOKS.format("half"))),
+    ("a hook on what a layer gives", script("out.register_hook(lambda g: g.clamp(-1, 1))")),
+]  # fmt: skip
+
+WRONG: list[tuple[str, str]] = [
+    ("a number of examples", script(after=each("p.grad /= len(x)"))),
+    ("a number of tokens", script(after=each("p.grad.data.div_(n)", "n = lengths.sum()"))),
+    ("a loss", script(after=each("p.grad = p.grad * loss.item()"))),
+    ("in a function", script(after="scale(model, 1 / lengths.sum())")),
+]
+NOTED: list[tuple[str, str]] = [
+    ("a hook that clips", script(HOOKS.format("lambda g: g.clamp(-1, 1)"))),
+    ("a function that does", script(HOOKS.format("clip"))),
+    ("a weight by its name", script("model.head.weight.register_hook(lambda g: g / g.norm())")),
+]
+
+
+@pytest.mark.parametrize(("name", "text"), NOOP)
+def test_it_is_left_alone(name: str, text: str) -> None:
+    assert found("DF320", text) == [], name
+
+
+@pytest.mark.parametrize(("name", "text"), WRONG)
+def test_ranks_that_part_are_an_error(name: str, text: str) -> None:
+    (finding,) = found("DF320", text)
+    assert finding.severity.value == "E", name
+
+
+@pytest.mark.parametrize(("name", "text"), NOTED)
+def test_hooks_are_noted(name: str, text: str) -> None:
+    (finding,) = found("DF320", text)
+    assert "before the average" in finding.because, name
