@@ -41,6 +41,11 @@ def main(args):
 if __name__ == "__main__":
     main(parser.parse_args())
 """
+EVALUATED = """total = 0
+            for number, batch in enumerate({data}):
+                total += batch.mean()
+            if total > 2:
+                pair.net.eval()"""
 TOGETHER = {
     "by the number": {"test": "number % 5 == 0"},
     "by an option": {"test": "self.args.twice"},
@@ -49,6 +54,9 @@ TOGETHER = {
     "by how many examples all have": {"before": "if len(batch) < 4:\n                continue"},
     "by the first dimension": {
         "before": "rows, _ = batch.shape\n            if rows < 4:\n                continue"
+    },
+    "by the score of other data, called batches as well": {
+        "before": EVALUATED.format(data="held_out")
     },
     "by a test around a loss": {"behind": "if loss > 1:\n            loss = self.loss() * 2"},
     "by a file that cannot be written": {
@@ -62,6 +70,9 @@ TOGETHER = {
 }
 APART = {
     "by the loss": ({"test": "loss.item() > 0.1"}, "line 22, which hangs on the test in line 21"),
+    "by the score of parts of the batch": (
+        {"before": EVALUATED.format(data="batch.split(2)")}, "the test in line 33"
+    ),
     "by an attribute": ({"test": "self.made.max() < 9"}, "the test in line 21"),
     "by the batch": (
         {"before": "if batch.isnan().any():\n                continue"}, "the test in line 30"

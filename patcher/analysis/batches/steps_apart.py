@@ -13,6 +13,7 @@ from ...source.module import Module
 from ...source.tree import Function, bound_names, everywhere, parameters, within
 from ..language.name_flow import names_in, spread
 from ..language.passed_arguments import argument_for_parameter
+from ..language.rebound_names import bound_anew, loops_over_other_data, spread_beside
 from ..models.trained_models import LOSS
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
@@ -33,11 +34,16 @@ def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
     module, body = loop.module, loop.steps.body
     of_batch = names_of_batch(loop)
     sizes, asked = sizes_in(loop, of_batch)
-    names = spread(body, of_batch).names - sizes
+    others = loops_over_other_data(body, of_batch)
+    names = spread_beside(body, of_batch, others).names - sizes
     for attempt in within(body, ast.Try):
         if any(apart(program, module, loop.steps, parts_of_try(attempt), leads_beyond_saves)):
             raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
-    tests = [test for test in tests_in(body) if names_beside(test.test, asked) & names]
+    tests = [
+        test
+        for test in tests_in(body)
+        if (names_beside(test.test, asked) - bound_anew(test, others)) & names
+    ]
     refuse_tests(program, module, loop.steps, tests)
     refuse_drawn_tests(module, body)
     for function, own in tainted_functions(program, loop, of_batch).items():
