@@ -32,6 +32,11 @@ FOUND = [
             for batch in loader:
                 model(batch).backward()
         """),
+    ("each of a list of pairs, with which a loop steps", """
+        for name, loader in [("a", DataLoader(mine)), ("b", DataLoader(mine))]:
+            for batch in loader:
+                model(batch).backward()
+        """),
     ("the last of a tuple, by its number", """
         loaders = (None, DataLoader(mine))
         for batch in loaders[1]:
@@ -301,11 +306,6 @@ UNKNOWN = [
         batches = [batch for batch in DataLoader(mine) if len(batch) > 2]
         for batch in batches:
             model(batch).backward()
-        """),
-    ("each of a list of pairs, with which a loop steps", """
-        for name, loader in [("a", DataLoader(mine)), ("b", DataLoader(mine))]:
-            for batch in loader:
-                model(batch).backward()
         """),
     ("a generator that leaves batches out", """
         def long(loader):

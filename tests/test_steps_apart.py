@@ -41,6 +41,11 @@ def main(args):
 if __name__ == "__main__":
     main(parser.parse_args())
 """
+EVALUATED = """total = 0
+            for number, batch in enumerate({data}):
+                total += batch.mean()
+            if total > 2:
+                pair.net.eval()"""
 TOGETHER = {
     "by the number": {"test": "number % 5 == 0"},
     "by an option": {"test": "self.args.twice"},
@@ -61,6 +66,9 @@ TOGETHER = {
         "                    kept = measure(batch)\n                    total += kept\n"
         "                if total > 3:\n                    torch.save(total, 'best.pt')"
     },
+    "by the score of other data, called batches as well": {
+        "before": EVALUATED.format(data="held_out")
+    },
     "by a test around a loss": {"behind": "if loss > 1:\n            loss = self.loss() * 2"},
     "by a file that cannot be written": {
         "behind": "try:\n            torch.save(loss, 'loss.pt')\n        except OSError:\n"
@@ -73,6 +81,9 @@ TOGETHER = {
 }
 APART = {
     "by the loss": ({"test": "loss.item() > 0.1"}, "line 22, which hangs on the test in line 21"),
+    "by the score of parts of the batch": (
+        {"before": EVALUATED.format(data="batch.split(2)")}, "the test in line 33"
+    ),
     "by an attribute": ({"test": "self.made.max() < 9"}, "the test in line 21"),
     "by the batch": (
         {"before": "if batch.isnan().any():\n                continue"}, "the test in line 30"

@@ -349,7 +349,9 @@ def loops_around(module: Module, node: ast.AST) -> Iterator[ast.For]:
 
 def counts(module: Module, loop: ast.For) -> bool:
     """Whether a loop counts epochs: over a range that is not of one pass."""
-    for call in everywhere(loop.iter, ast.Call):
+    named = (module.definition(name, name) for name in everywhere(loop.iter, ast.Name))
+    sources = [loop.iter, *(each for each in named if each is not None)]
+    for call in (call for source in sources for call in everywhere(source, ast.Call)):
         if module.last_name(call.func) in ("range", "trange"):
             one = len(call.args) == 1 and isinstance(call.args[0], ast.Constant)
             return not (one and getattr(call.args[0], "value", 0) == 1)

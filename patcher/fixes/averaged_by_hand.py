@@ -59,7 +59,8 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
             raise NotShareableError(str(error)) from None
         own = [place for place in calls if is_step_of_optimizer(program, *place)]
         for where, call in calls:
-            if where.last_name(call.func) in OPTIMIZERS and not is_of_inputs(call):
+            is_made = makes_torchs(program, where, call)
+            if is_made and not is_of_inputs(call):
                 raise NotShareableError(f"line {call.lineno} makes an optimizer in each step")
         for where, call in own:
             if is_in_optimizer(where, call):
@@ -164,12 +165,19 @@ def is_step_of_optimizer(program: Program, module: Module, call: ast.Call) -> bo
 
 def makes_optimizer(program: Program, module: Module, made: ast.Call, depth: int = 0) -> bool:
     """Whether a call makes an optimizer, or gives back one that it gets: ``copied(optimizer)``."""
-    if module.last_name(made.func) in OPTIMIZERS or "optim" in module.dotted(made.func).lower():
+    if makes_torchs(program, module, made) or "optim" in module.dotted(made.func).lower():
         return True
     return depth < MAX_CALLS and any(
         isinstance(each, ast.Call) and makes_optimizer(program, home, each, depth + 1)
         for home, value in given_back(program, module, made)
         for each in (value, *home.alternatives(value, value))
+    )
+
+
+def makes_torchs(program: Program, module: Module, made: ast.Call) -> bool:
+    """Whether a call makes an optimizer of a class that is known, or chosen among such."""
+    return module.last_name(made.func) in OPTIMIZERS or any(
+        call is made for _, call in program.chosen_optimizers
     )
 
 

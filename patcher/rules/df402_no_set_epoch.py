@@ -85,7 +85,7 @@ def findings(program: Program) -> Iterator[Finding]:
             continue
         above, again = begun_anew(program, loop)
         if again:
-            yield from (next_number(loop, call) for call in (*above, *again))
+            yield from (next_number(program, loop, call) for call in (*above, *again))
             continue
         loader, place = loop.loader, epoch_loop(program, loop)
         if (
@@ -96,6 +96,11 @@ def findings(program: Program) -> Iterator[Finding]:
         ):
             use = loop.module.statement(above[0]) if above else loop.steps
             yield told_before(loop, use, kind_of_sampler(dealt), number)
+            continue
+        if place is None and dealt and dealt.distributed_samplers and takes_turns(loop):
+            yield told_before(
+                loop, loop.steps, kind_of_sampler(dealt), f"{dealt.name}.sampler.epoch + 1"
+            )
             continue
         if loader is None or place is None:
             if loader is None and any(each.attributes("set_epoch") for each in program.modules):
@@ -119,6 +124,13 @@ def findings(program: Program) -> Iterator[Finding]:
             continue  # its name may be unbound, and its one iterator has begun
         kind = kind_of_sampler(dealt)
         sampler = f"{name}.sampler" if name else sampler_by_name(module, loader, epochs)
+        if not loader.name and loader.listed_in:
+            code = told_each(name, kind, number)
+            is_bound_inside = reads_name_of(name, epochs) or not number
+            insert = Insert(use, code) if is_bound_inside else Insert(epochs, code, "first")
+            because = f"{name} are shuffled by a {kind} that never learns the epoch"
+            yield Finding(module, epochs, because, (insert, *import_of(module, kind)))
+            continue
         is_made_inside = reads_name_of(name, epochs)
         if not number and (is_made_inside or not sampler):
             yield Finding(loop.module, loop.steps, NO_NUMBER)
@@ -147,6 +159,15 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
             (insert, *import_of(module, kind)),
         )
+
+
+def takes_turns(loop: TrainLoop) -> bool:
+    """Whether a loop goes over one of several loaders, which a loop around it takes in turn."""
+    name = "" if loop.loader is None else loop.loader.name
+    return name.isidentifier() and any(
+        isinstance(up, ast.For) and name in bound_names(up.target)
+        for up in loop.module.ancestors(loop.steps)
+    )
 
 
 def reads_name_of(text: str, epochs: ast.For | ast.While) -> bool:
@@ -309,7 +330,9 @@ def begun_by(module: Module, call: ast.Call) -> ast.expr | None:
         case ast.Call(
             func=ast.Name(id="iter" | "enumerate" as name),
             args=[
-                ast.Name() | ast.Attribute() | ast.Subscript(slice=ast.Constant()) as source,
+                ast.Name()
+                | ast.Attribute()
+                | ast.Subscript(slice=ast.Constant() | ast.Name()) as source,
             ],
         ):
             is_kept = isinstance(module.parents[call], ast.Assign | ast.Tuple)
@@ -324,17 +347,37 @@ def is_repeated(module: Module, node: ast.AST) -> bool:
     )
 
 
-def next_number(loop: TrainLoop, call: ast.Call) -> Finding:
+def next_number(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
     """The finding of a loader that begins anew, with an order of its own each time."""
     module, loader = loop.module, loop.loader
     assert loader is not None
     kind, sampler = kind_of_sampler(loader), f"{module.text(call.args[0])}.sampler"
     code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({sampler}.epoch + 1)"
-    return Finding(
-        module,
-        call,
-        f"a {kind} deals the same order each time that it begins anew",
-        (Insert(module.statement(call), code), *import_of(module, kind)),
+    edits: tuple[Edit, ...] = (Insert(module.statement(call), code), *import_of(module, kind))
+    if is_in_comprehension(module, call):
+        found = trace_loader(program, module, call.args[0])
+        if found is None or not found.listed_in:
+            edits = ()
+        else:
+            told = told_each(found.listed_in, kind, "")
+            edits = (Insert(module.statement(call), told), *import_of(module, kind))
+    because = f"a {kind} deals the same order each time that it begins anew"
+    return Finding(module, call, because, edits)
+
+
+def is_in_comprehension(module: Module, call: ast.Call) -> bool:
+    """Whether a call is made for each element of a comprehension, which may bind its argument."""
+    kinds = ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp
+    return any(isinstance(up, kinds) for up in module.ancestors(call))
+
+
+def told_each(loaders: str, kind: str, number: str) -> str:
+    """The code that tells the samplers of all loaders of a list the epoch."""
+    sampler = "each_loader.sampler"
+    return (
+        f"for each_loader in {loaders}:\n"
+        f"    if isinstance({sampler}, {kind}):\n"
+        f"        {sampler}.set_epoch({number or f'{sampler}.epoch + 1'})"
     )
 
 
@@ -487,7 +530,7 @@ def epoch_loop(
     module, loader = loop.module, loop.loader
     if loader is None:
         return None
-    name = loader.name
+    name = loader.name or loader.listed_in
     use: ast.stmt = loop.steps
     place: ast.AST = use
     for _ in range(MAX_CALLERS):

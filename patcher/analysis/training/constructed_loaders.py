@@ -31,6 +31,7 @@ class Loader:
     made_by: tuple[CallPlace, ...] = ()  # calls of functions that return it, the innermost first
     others: tuple[Loader, ...] = ()  # what other branches construct in its place
     only_for: str = ""  # ``x == 'train'``: the one of a dictionary's loaders, made by one call
+    listed_in: str = ""  # what has it and the others in it, where it has no name of its own
     held_in: str | None = ""  # ``.loader`` of the object that is gone over; None: no attribute
 
     def shares_with(self, other: Loader) -> bool:

@@ -7,7 +7,6 @@ A loop may iterate over ``enumerate(tqdm(train_dataloader))``, ``self.loader`` o
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -17,14 +16,13 @@ from ...source.module import Module
 from ...source.tree import (
     Function,
     argument,
-    everywhere,
     is_inside,
     parameters,
     position,
     within,
 )
 from ..language.binding_tests import reaching
-from ..language.call_graph import CallGraph, is_left_to_subclasses
+from ..language.call_graph import CallGraph
 from ..language.dictionaries import (
     in_phase,
     is_of_other_phase,
@@ -36,16 +34,16 @@ from ..language.dictionaries import (
     values_of,
 )
 from ..language.iterated_attributes import iterated_attributes
+from ..language.listed import all_of, comprehension_of, elements_of, place_in
 from ..language.literal_arguments import is_possible
 from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
 from ..language.training_calls import calls_that_train
+from .assigned_attributes import classes_with, is_set_on, values_assigned
 from .constructed_loaders import Loader, loader_from_call, may_get, of_any_branch
 from .endless_batches import endless_batches, passed_on
 from .own_loaders import makes_loader
-
-EVALUATES = re.compile("eval|val|test|predict|infer|score", re.IGNORECASE)
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
 
@@ -122,7 +120,7 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
             return trace_loader(graph, module, source, depth + 1)  # a list of its batches
         case ast.Subscript():
             loader = _trace_item(graph, module, node, depth)
-            return loader or _trace_element(graph, module, node.value, None, depth + 1)
+            return loader or _trace_place(graph, module, node, depth)
     return None
 
 
@@ -145,6 +143,22 @@ def _trace_item(
             scope = module.function(node)
             return replace(loader, name=name, scope=scope, only_for=only_for)
     return None
+
+
+def _trace_place(
+    graph: CallGraph, module: Module, node: ast.Subscript, depth: int
+) -> Loader | None:
+    """The loader ``loaders[0]``; of ``loaders[i]`` all that the list has, as one."""
+    elements = elements_of(graph, module, node.value)
+    loader: Loader | None = None
+    if elements and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int):
+        place = node.slice.value
+        loader = trace_loader(graph, *elements[place], depth + 1) if place < len(elements) else None
+    loader = loader or _trace_element(graph, module, node.value, None, depth + 1)
+    is_placed = isinstance(node.slice, ast.Name | ast.Constant)
+    if loader is None or loader.held_in is None or loader.name or not is_placed:
+        return loader
+    return replace(loader, name=module.text(node), scope=module.function(node))
 
 
 def _dictionaries(
@@ -261,6 +275,10 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
     if (phase := in_phase(module, name)) is not None:
         item = second_of_pair(graph, module, phase[0].iter, phase[1])
         return item and trace_loader(graph, *item, depth + 1)
+    if (part := comprehension_of(module, name)) is not None:
+        place = place_in(part.target, name)
+        found = _trace_element(graph, module, part.iter, place, depth + 1)
+        return found and replace(found, name="", held_in=None, listed_in=all_of(module, part))
     stores = [n for n in module.stores.get((function, name.id), []) if position(n) < position(name)]
     here = module.statement(name)
     stores = [
@@ -398,8 +416,8 @@ def _trace_attribute(
         trace_loader(graph, home, value, depth + 1)
         if index is None
         else _trace_unpacked(graph, home, value, index, depth + 1)
-        for each in (found, *_classes_with(graph, owner, node.attr))
-        for home, value, index in _values_of(each, node.attr)
+        for each in (found, *classes_with(graph, owner, node.attr))
+        for home, value, index in values_assigned(each, node.attr)
     )
     outside = (
         trace_loader(graph, other, value, depth + 1)
@@ -408,77 +426,6 @@ def _trace_attribute(
         if not is_inside(value, owner) and is_set_on(graph, other, value, node.attr, owner)
     )
     return of_any_branch((*own, *outside))
-
-
-def is_set_on(
-    graph: CallGraph, module: Module, value: ast.expr, name: str, owner: ast.ClassDef
-) -> bool:
-    """Whether a value is given to an attribute of an object of a class, ``trainer.loader = …``."""
-    stmt = module.statement(value)
-    for target in stmt.targets if isinstance(stmt, ast.Assign) else ():
-        if isinstance(target, ast.Attribute) and target.attr == name:
-            found = class_of(graph, module, target.value)
-            return found is not None and found[1] is owner
-    return False
-
-
-def is_bound_anew(
-    module: Module, target: ast.Attribute, value: ast.expr, first: ast.Attribute
-) -> bool:
-    """Whether another method gives ``self.loader`` another loader, as for the next round.
-
-    Not one that evaluates, which may need the attribute for its own, nor wraps what is there.
-    """
-    method = module.function(target)
-    return (
-        method is not None
-        and method is not module.function(first)
-        and not EVALUATES.search(method.name)
-        and all(each.attr != target.attr for each in everywhere(value, ast.Attribute))
-    )
-
-
-def _values_of(
-    owner: tuple[Module, ast.ClassDef], name: str
-) -> Iterator[tuple[Module, ast.expr, int | None]]:
-    """What a class assigns to ``self.name``, in one branch or another.
-
-    Not in a method that is there to be overridden.
-    """
-    module, definition = owner
-    places = [
-        (target, stmt.value, index)
-        for stmt in everywhere(definition, ast.Assign)
-        for target, index in _targets(stmt)
-        if isinstance(target, ast.Attribute) and module.text(target) == f"self.{name}"
-        if (method := module.function(stmt)) is None or not is_left_to_subclasses(module, method)
-    ]
-    for target, value, index in places:
-        first = places[0][0]
-        if (
-            target is first
-            or exclusive(target, first)
-            or is_bound_anew(module, target, value, first)
-        ):
-            yield module, value, index
-
-
-def _classes_with(
-    graph: CallGraph, owner: ast.ClassDef, name: str
-) -> list[tuple[Module, ast.ClassDef]]:
-    """The classes below one that may assign to ``self.name`` in its place."""
-    if not any(name in module.attribute_values for module in graph.modules):
-        return []
-    return [below for below in graph.classes_below.get(owner, ()) if below[1] is not owner]
-
-
-def _targets(stmt: ast.Assign) -> Iterator[tuple[ast.expr, int | None]]:
-    """What a statement assigns to, each with its place where it is a tuple."""
-    for target in stmt.targets:
-        if isinstance(target, ast.Tuple):
-            yield from ((element, place) for place, element in enumerate(target.elts))
-        else:
-            yield target, None
 
 
 def _trace_unpacked(
@@ -528,14 +475,21 @@ def _trace_element(
     if depth > MAX_DEPTH:
         return None
     match container:
-        case ast.ListComp() | ast.GeneratorExp():
-            return trace_loader(graph, module, container.elt, depth + 1)
-        case ast.List() | ast.Tuple():
-            loaders = [trace_loader(graph, module, item, depth + 1) for item in container.elts]
-            return next((loader for loader in loaders if loader is not None), None)
+        case ast.Call(func=ast.Name(id="zip"), args=args) if index is not None:
+            plain = index < len(args) and not any(isinstance(each, ast.Starred) for each in args)
+            return _trace_element(graph, module, args[index], None, depth + 1) if plain else None
+        case ast.Call(func=ast.Name(id="enumerate"), args=[source, *_]) if index is not None:
+            return _trace_element(graph, module, source, None, depth + 1) if index == 1 else None
+        case ast.Call(func=ast.Attribute(value=owner, attr="items"), args=[]):
+            return _trace_element(graph, module, owner, None, depth + 1) if index == 1 else None
+    if (elements := elements_of(graph, module, container)) is not None:
+        return _trace_elements(graph, elements, index, depth)
+    match container:
         case ast.Name():
             values = module.alternatives(container, container)
-            return _trace_element(graph, module, values[-1], index, depth + 1) if values else None
+            if not values or isinstance(values[-1], ast.List | ast.Tuple | ast.Dict):
+                return None  # more may be in it
+            return _trace_element(graph, module, values[-1], index, depth + 1)
         case ast.Call():
             name = module.last_name(container.func)
             source = argument(container, 0, *SOURCE_NAMES)
@@ -549,6 +503,26 @@ def _trace_element(
                     item = value.elts[index]
                 return _trace_result(graph, where, item, container, depth)
     return None
+
+
+def _trace_elements(
+    graph: CallGraph, elements: list[tuple[Module, ast.expr]], index: int | None, depth: int
+) -> Loader | None:
+    """The loaders that are all elements of a list, as one: whichever a name has in its turn."""
+    found: list[Loader] = []
+    for where, value in elements:
+        item = value
+        if index is not None and isinstance(value, ast.Tuple) and index < len(value.elts):
+            item = value.elts[index]
+        if isinstance(item, ast.Constant) and item.value is None:
+            continue
+        loader = trace_loader(graph, where, item, depth + 1)
+        if loader is None:
+            return None
+        is_around = isinstance(item, ast.Call) and where.last_name(item.func) in AROUND
+        found.append(replace(loader, held_in=None) if is_around else loader)
+    whole = of_any_branch(found)
+    return whole and (replace(whole, name="") if len(elements) > 1 else whole)
 
 
 def is_made_in(loader: Loader, function: Function) -> bool:

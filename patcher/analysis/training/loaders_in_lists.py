@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ....record import replace
 from ...source.module import Module
-from ...source.tree import bound_names, everywhere, parameters
+from ...source.tree import bound_names, everywhere, parameters, within
 from ..language.call_graph import CallGraph
 from ..language.dictionaries import in_phase, key_that_trains
+from ..language.listed import elements_of
 from ..language.name_flow import names_in
 from ..language.passed_arguments import argument_for_parameter
 from .constructed_loaders import Loader
@@ -41,6 +43,39 @@ def is_of_several(graph: CallGraph, module: Module, loop: ast.For) -> bool:
         for up in module.ancestors(loop)
         if isinstance(up, ast.For) and names & bound_names(up.target)
     )
+
+
+def loop_of_turns(
+    graph: CallGraph, module: Module, loop: ast.For, loader: Loader | None
+) -> ast.For | None:
+    """The loop around one that takes a list's loaders in turn, each of which is known.
+
+    What tells one of them from the others may not decide whether a step is taken.
+    """
+    every = () if loader is None else (loader, *loader.others)
+    if len({each.call for each in every}) < 2 or not is_of_several(graph, module, loop):
+        return None
+    names = names_in(loop.iter)
+    for up in module.ancestors(loop):
+        if isinstance(up, ast.For) and names & bound_names(up.target):
+            found = {each.call for each in loaders_in_turn(graph, module, up)}
+            told = bound_names(up.target) - names_in(loop.iter)
+            tests = [each.test for each in within(up.body, ast.If)]
+            is_asked = any(told & names_in(test) for test in tests)
+            return up if found <= {each.call for each in every} and not is_asked else None
+    return None
+
+
+def listed_loaders(graph: CallGraph, module: Module, node: ast.expr) -> list[Loader]:
+    """All loaders of a list or dictionary; none where an element may be something else."""
+    found = [trace_loader(graph, *each) for each in elements_of(graph, module, node) or ()]
+    loaders = [each for each in found if each is not None]
+    is_plain = isinstance(node, ast.Name | ast.Attribute) or "values" in module.text(node)
+    text = module.text(node) if is_plain else ""
+    is_here = [each.name and each.scope is module.function(node) for each in loaders]
+    if not all(is_here):
+        loaders = [replace(each, name="", held_in=None, listed_in=text) for each in loaders]
+    return loaders if len(loaders) == len(found) else []
 
 
 def lists_of(

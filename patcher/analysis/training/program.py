@@ -22,6 +22,7 @@ from ..language.copied_libraries import functions_reached
 from ..language.liveness import called_functions, never_spelled, run_functions, spelled_functions
 from ..language.names import calls_at_import, top_level
 from ..language.results import binds_first, name_of_result, spelled_name
+from .chosen_optimizers import chosen_optimizers
 from .constructed_loaders import Loader
 from .evaluations import Evaluation, find_evaluations
 from .frameworks import OPTIMIZERS
@@ -419,11 +420,14 @@ class Program(CallGraph):
 
         A class that only adds attributes to DataParallel is called as DataParallel is. A process
         group that a function of another module would make is none where the script calls nothing
-        that leads to it, as where one module serves a script for several cards, too.
+        that leads to it, as where one module serves a script for several cards, too. Who asks for
+        all optimizers also gets those whose class is chosen first.
         """
         if "DataParallel" in names:
             names = (*names, *plain_subclasses(self))
         calls = [(module, call) for module in self.modules for call in module.calls_to(*names)]
+        if len(names) >= len(OPTIMIZERS) and OPTIMIZERS.issubset(names):
+            calls += self.chosen_optimizers
         if MAKES_GROUP not in names:
             return calls
         return [
@@ -433,6 +437,11 @@ class Program(CallGraph):
             or module.last_name(call.func) != MAKES_GROUP
             or self.is_live(module, call)
         ]
+
+    @cached_property
+    def chosen_optimizers(self) -> list[tuple[Module, ast.Call]]:
+        """Calls of an optimizer's class that is chosen first: ``getattr(torch.optim, name)(…)``."""
+        return chosen_optimizers(self)
 
     def calls_of_apex(self, *names: str) -> list[tuple[Module, ast.Call]]:
         """Calls of what apex has under one of these names."""

@@ -27,10 +27,12 @@ from ..language.training_calls import calls_that_train
 from .constructed_loaders import Loader
 from .frameworks import OPTIMIZERS
 from .loaders import SOURCE_NAMES, NextLoader, loader_of, next_loaders, trace_loader
-from .loaders_in_lists import is_of_several
+from .loaders_in_lists import is_of_several, listed_loaders, loop_of_turns
 
 # Calls that loop as their first argument does. The last two are methods of capabilities' Resumable.
-PASSED_THROUGH = ("tqdm", "enumerate", "master_bar", "progress_bar", "track", "epochs", "steps")
+PASSED_THROUGH = (
+    *("tqdm", "enumerate", "list", "master_bar", "progress_bar", "track", "epochs", "steps"),
+)
 NUMBERS = ("range", "trange", "count")
 MAX_CALLERS = 3  # functions between a step and its loop
 CLIPPING = ("clip_grad_norm_", "clip_grad_norm", "clip_grad_value_")
@@ -321,7 +323,9 @@ def _train_loop(
         test, modulo, in_else = None, None, False  # what its losses are divided by is elsewhere
     outer = loop_around(module, loop)
     loader = loader_of_steps(graph, module, loop) if isinstance(loop, ast.For) else None
-    if loader is not None and isinstance(loop, ast.For) and is_of_several(graph, module, loop):
+    if isinstance(loop, ast.For) and (turns := loop_of_turns(graph, module, loop, loader)):
+        outer = loop_around(module, turns)
+    elif loader is not None and isinstance(loop, ast.For) and is_of_several(graph, module, loop):
         loader = None  # to deal one of them would leave the others as they are
     if (
         loader is None
@@ -386,8 +390,9 @@ def zipped_loaders(
     parts = [loop.iter, *(each for each in named if isinstance(each, ast.Call))]
     for call in (call for part in parts for call in everywhere(part, ast.Call)):
         for value in call.args if module.dotted(call.func) == "zip" else ():
-            loader = trace_loader(graph, module, value)
-            if loader is not None:
+            if isinstance(value, ast.Starred):
+                yield from ((call, each) for each in listed_loaders(graph, module, value.value))
+            elif (loader := trace_loader(graph, module, value)) is not None:
                 yield call, loader
 
 
