@@ -749,3 +749,48 @@ def test_rank_0_sends_in_one_branch_what_the_others_get_in_the_other(
     test: str, sent: str, told: int
 ) -> None:
     assert len(found("DF506", SENT.format(test=test, sent=sent))) == told
+
+
+COUNTED = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Painter:
+    def __init__(self, net):
+        self.net, self.iteration = net, 0
+        self.optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step(self, batch):
+        {counts}
+        self.optimizer.zero_grad()
+        self.net(batch).mean().backward()
+        self.optimizer.step()
+
+def main(data):
+    torch.distributed.init_process_group("gloo")
+    painter = Painter(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2)))
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    for epoch in range(9):
+        loader.sampler.set_epoch(epoch)
+        for batch in loader:
+            painter.step(batch)
+            done = painter.iteration
+            if done > 99:
+                break
+
+main(torch.rand(64, 2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_alike"),
+    [
+        ("self.iteration += 1", True),
+        ("if batch.max() > 1:\n            self.iteration += 1", False),
+        ("self.iteration += len(batch)", False),
+    ],
+)
+def test_an_object_that_counts_its_steps_counts_alike_on_all_ranks(
+    counts: str, is_alike: bool
+) -> None:
+    assert (found("DF506", COUNTED.format(counts=counts)) == []) is is_alike

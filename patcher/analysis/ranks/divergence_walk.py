@@ -18,6 +18,7 @@ from ...source.tree import (
     everywhere,
     locate,
 )
+from ..language.counted_attributes import counted_attributes
 from ..language.objects import class_of
 from ..training.loaders import loader_of
 from ..training.program import Program
@@ -223,6 +224,9 @@ class DivergenceWalk:
             part = table.nodes[index]
             called = self.module.last_name(part.func) if isinstance(part, ast.Call) else ""
             is_shape = isinstance(part, ast.Attribute) and part.attr in SHAPE_ATTRIBUTES
+            if isinstance(part, ast.Attribute) and part.attr in counted_attributes(self.program):
+                index = table.ends[index]
+                continue
             if called in self.agreed or is_shape:
                 if is_shape or called in SIZES:
                     for pick in everywhere(part, ast.Subscript):
