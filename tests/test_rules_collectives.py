@@ -794,3 +794,37 @@ def test_an_object_that_counts_its_steps_counts_alike_on_all_ranks(
     counts: str, is_alike: bool
 ) -> None:
     assert (found("DF506", COUNTED.format(counts=counts)) == []) is is_alike
+
+
+DRAWN = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def main(data, args):
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    batches = iter(loader)
+    for number in range(args.start, args.steps):
+        loss = model(next(batches)).mean()
+        loss.backward()
+        if {test}:
+            {behind}
+
+main(torch.rand(64, 2), parser.parse_args())
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "behind", "is_alike"),
+    [
+        ("(number + 1) % args.critic == 0", "optimizer.step()", True),
+        ("number > 9", "break", True),
+        ("loss.item() > 9", "break", False),
+    ],
+)
+def test_the_number_of_a_step_is_the_same_on_all_ranks(
+    test: str, behind: str, is_alike: bool
+) -> None:
+    assert (found("DF506", DRAWN.format(test=test, behind=behind)) == []) is is_alike

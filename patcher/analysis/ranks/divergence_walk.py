@@ -17,12 +17,13 @@ from ...source.tree import (
     bound_names,
     everywhere,
     locate,
+    within,
 )
 from ..language.counted_attributes import counted_attributes
 from ..language.objects import class_of
 from ..training.loaders import loader_of
 from ..training.program import Program
-from ..training.train_loops import TrainLoop, calls_around
+from ..training.train_loops import TrainLoop, calls_around, is_over_numbers
 from .dealing import takes_turns
 from .rank_reach import RANKS, value_for_role
 
@@ -42,6 +43,7 @@ SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim", "requires
 SIZES = {"len", *SHAPE_ATTRIBUTES}
 # Calls whose result has as many items as the values of their argument decide.
 SELECTING = {"where", "nonzero", "argwhere", "masked_select", "unique"}
+DRAWS = {"next()", "__next__()"}  # among the tainted names
 MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
 CLOCKS = {
@@ -115,7 +117,9 @@ class DivergenceWalk:
             inside = set(tainted)
             if isinstance(loop, ast.For):
                 names = bound_names(loop.target)
-                if self.is_sharded(loop):
+                if self.is_sharded(loop) and not takes_turns(loop) and self.counts(loop):
+                    inside = (inside - names) | DRAWS  # each of its rounds draws a batch
+                elif self.is_sharded(loop):
                     names -= {self.loop.step_name, enumerated_name(self.module, loop)}
                     for name in names:
                         self.tainted_by.setdefault(name, set()).add(loop)
@@ -124,11 +128,16 @@ class DivergenceWalk:
                     inside |= names
                 else:
                     inside -= names
-            after = tainted | self.block(loop.body, inside, gate)
+            after = tainted | (self.block(loop.body, inside, gate) - DRAWS)
             if after == tainted:
                 break
             tainted = after
         return self.block(loop.orelse, tainted, gate)
+
+    def counts(self, loop: ast.For) -> bool:
+        """Whether a loop goes over numbers, and draws its batches: ``next(batches)``."""
+        calls = (self.module.last_name(call.func) for call in within(loop.body, ast.Call))
+        return is_over_numbers(self.module, loop) and any(f"{name}()" in DRAWS for name in calls)
 
     def is_sharded(self, loop: ast.For) -> bool:
         """Whether each rank has its own batches in this loop."""
