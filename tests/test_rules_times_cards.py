@@ -198,6 +198,16 @@ def test_cards_that_an_option_lists_as_text_are_one_on_a_rank(
     assert patched in change.text
 
 
+@pytest.mark.parametrize("name", ["ngpu", "num_gpus", "gpu_num"])
+def test_an_option_that_counts_cards_is_one_on_a_rank(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    text = LISTED_BY_TEXT.format(counted="pass", size=f"args.batch * args.{name}")
+    option = f'parser.add_argument("--{name}", type=int, default=1)\nargs = '
+    path.write_text(text.replace("args = ", option, 1))
+    (change,) = patch(path).changes
+    assert f"batch_size=args.batch * {ONE.format(f'args.{name}')}," in change.text
+
+
 def test_a_list_that_the_module_makes_is_cut_there(tmp_path: Path) -> None:
     path = tmp_path / "run.py"
     text = LISTED_BY_TEXT.format(counted="gpus = [0, 1]", size="args.batch * len(gpus)")

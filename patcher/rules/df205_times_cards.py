@@ -30,6 +30,7 @@ from ..source.tree import Function, argument, everywhere, parameters, precedes
 CODE, SEVERITY, SAFETY = "DF205", Severity.ERROR, Safety.SAFE
 
 CARDS = re.compile("(gpus?|cards|devices?)(_?(ids?|list))?", re.IGNORECASE)
+COUNT = re.compile("(n_?|num_?)gpus?|gpus?_?num", re.IGNORECASE)
 SCALING = (ast.Mult, ast.Div, ast.FloorDiv)
 LISTS = ("list", "sorted", "range")
 IS_RANK = "'LOCAL_RANK' in os.environ"  # where there is no group to ask
@@ -73,14 +74,15 @@ def findings(program: Program) -> Iterator[Finding]:
 
 def counted_cards(program: Program) -> Iterator[Finding]:
     """Batches of training loaders that are multiplied by the number of cards."""
-    seen: set[ast.Call] = set()
+    seen: set[ast.expr] = set()
     for loop in program.train_loops:
         for loader in () if loop.loader is None else (loop.loader, *loop.loader.others):
             module, size = loader.module, loader.batch_size
             value = None if size is None else bound_to(module, size) or size
-            for call, named in [] if value is None else counts_in(module, value):
+            for call, named in [] if value is None else counts_in(program, module, value):
                 factor = scaling(module, named)
-                counts_all = module.dotted(call.func) == "torch.cuda.device_count"
+                is_option = not isinstance(call, ast.Call)
+                counts_all = is_option or module.dotted(call.func) == "torch.cuda.device_count"
                 counts = counts_all or counts_listed_cards(program, module, call)
                 if not (counts and factor and isinstance(factor.op, ast.Mult)) or call in seen:
                     continue
@@ -115,21 +117,37 @@ def bound_to(module: Module, node: ast.expr) -> ast.expr | None:
     return module.single_assignment(None, node.id)
 
 
-def counts_in(module: Module, value: ast.expr) -> Iterator[tuple[ast.Call, ast.expr]]:
-    """The calls in a value, and those that its names are bound to, each with what stands there."""
+def counts_in(
+    program: Program, module: Module, value: ast.expr
+) -> Iterator[tuple[ast.Call | ast.Attribute, ast.expr]]:
+    """What may count cards in a value, and what its names are bound to, each with its place.
+
+    Calls, and options of one process that are so called: ``args.ngpu``.
+    """
     for call in everywhere(value, ast.Call):
         yield call, call
+    for option in everywhere(value, ast.Attribute) if knew_no_ranks(program) else ():
+        is_set = option.attr == "n_gpu"  # to 1, beside the process group
+        if COUNT.fullmatch(option.attr) and option.attr in program.options and not is_set:
+            yield option, option
     for name in everywhere(value, ast.Name):
         if isinstance(made := bound_to(module, name), ast.Call):
             yield made, name
 
 
-def spelled_alike(module: Module, call: ast.Call) -> list[ast.Call]:
+def spelled_alike(
+    module: Module, count: ast.Call | ast.Attribute
+) -> list[ast.Call | ast.Attribute]:
     """The same count where it multiplies something else, such as the labelled part of a batch."""
-    text = module.text(call)
+    text = module.text(count)
+    alike: list[ast.Call | ast.Attribute] = (
+        [*module.calls_to(module.last_name(count.func))]
+        if isinstance(count, ast.Call)
+        else [*module.attributes(count.attr)]
+    )
     return [
         each
-        for each in module.calls_to(module.last_name(call.func))
+        for each in alike
         if module.text(each) == text
         and (factor := scaling(module, each)) is not None
         and isinstance(factor.op, ast.Mult)
