@@ -81,9 +81,10 @@ def counted_cards(program: Program) -> Iterator[Finding]:
             value = None if size is None else bound_to(module, size) or size
             for call, named in [] if value is None else counts_in(program, module, value):
                 factor = scaling(module, named)
-                is_option = not isinstance(call, ast.Call)
-                counts_all = is_option or module.dotted(call.func) == "torch.cuda.device_count"
-                counts = counts_all or counts_listed_cards(program, module, call)
+                counts_all = counts = True  # an option
+                if isinstance(call, ast.Call):
+                    counts_all = module.dotted(call.func) == "torch.cuda.device_count"
+                    counts = counts_all or counts_listed_cards(program, module, call)
                 if not (counts and factor and isinstance(factor.op, ast.Mult)) or call in seen:
                     continue
                 # The list of a script that makes ranks itself may be of one card.

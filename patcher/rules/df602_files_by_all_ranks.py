@@ -336,8 +336,7 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
         if not all(in_lock_step(program, where, asking) for where, asking in tests):
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
-        waits = (Insert(asking, WAIT, "after") for _, asking in tests)
-        barrier = (*waits, Import("torch"))
+        barrier = (*(Insert(asking, WAIT, "after") for _, asking in tests), Import("torch"))
     if isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
         yield Finding(module, call, because, (*guard, *barrier))
         return
