@@ -117,7 +117,7 @@ class DivergenceWalk:
             inside = set(tainted)
             if isinstance(loop, ast.For):
                 names = bound_names(loop.target)
-                if self.is_sharded(loop) and not takes_turns(loop) and self.counts(loop):
+                if self.is_sharded(loop) and not takes_turns(loop) and self.draws_by_number(loop):
                     inside = (inside - names) | DRAWS  # each of its rounds draws a batch
                 elif self.is_sharded(loop):
                     names -= {self.loop.step_name, enumerated_name(self.module, loop)}
@@ -134,7 +134,7 @@ class DivergenceWalk:
             tainted = after
         return self.block(loop.orelse, tainted, gate)
 
-    def counts(self, loop: ast.For) -> bool:
+    def draws_by_number(self, loop: ast.For) -> bool:
         """Whether a loop goes over numbers, and draws its batches: ``next(batches)``."""
         calls = (self.module.last_name(call.func) for call in within(loop.body, ast.Call))
         return is_over_numbers(self.module, loop) and any(f"{name}()" in DRAWS for name in calls)
