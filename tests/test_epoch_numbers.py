@@ -242,4 +242,29 @@ def test_a_data_set_that_is_told_the_epoch_is_no_sampler(
     after = fixed("DF402", text)
     assert (after == text) is is_of_sampler
     assert ("        loader.sampler.set_epoch(epoch)\n" in after) is not is_of_sampler
+
+
+MADE_BY_STEPS = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def train(model, optimizer, data, size):
+    for step in range(90):
+        if step % 9 == 0:
+            batches = iter(DataLoader(data, size, sampler=DistributedSampler(data)))
+        x = next(batches)
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+train(model, torch.optim.SGD(model.parameters(), 0.1), torch.rand(64, 4), 8)
+"""
+
+
+def test_rank_0_draws_the_order_of_a_loader_that_steps_make_anew() -> None:
+    after = fixed("DF402", MADE_BY_STEPS)
+    drawn = "sampler=DealtBatches(torch.utils.data.RandomSampler(data), size)"
+    assert f"batches = iter(DataLoader(data, size, {drawn}))\n" in after
     assert found("DF402", after) == []

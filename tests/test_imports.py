@@ -80,6 +80,8 @@ IMPORTS = [
     ("beside the script's folder, from which it imports by name",
         "import code.more\nfrom lib.helpers import is_main", "is_main",
         {"more.py": FUNCTION, "../lib/helpers.py": FUNCTION}),
+    ("a package of a folder above, for which PYTHONPATH is", "import lib.helpers as helpers",
+        "helpers.is_main", {"../lib/__init__.py": "", "../lib/helpers.py": FUNCTION}),
     ("an installed checkout", "from lib.helpers import is_main", "is_main",
         {"../setup.py": "", "../lib/__init__.py": "", "../lib/helpers.py": FUNCTION}),
     ("a folder named like a library", "from transformers import is_main", "is_main",
@@ -300,16 +302,22 @@ def test_a_checkout_is_a_package_by_its_own_name_though_it_has_no_init(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("mark", "is_read"), [("requirements.txt", True), (".git/config", True), ("notes.txt", False)]
+    ("mark", "module", "is_read"),
+    [
+        ("requirements.txt", "nets", True),
+        (".git/config", "nets", True),
+        ("notes.txt", "lab.nets", True),
+        ("notes.txt", "nets", False),  # another project's, as far as can be told
+    ],
 )
 def test_a_script_in_a_folder_imports_from_its_project(
-    tmp_path: Path, mark: str, is_read: bool
+    tmp_path: Path, mark: str, module: str, is_read: bool
 ) -> None:
-    text = "from lab.nets import is_main\nis_main()\n" + GUARD
-    files = {"tools/train.py": text, "lab/nets.py": FUNCTION, mark: "\n"}
-    written(tmp_path, files)
+    text = f"from {module} import is_main\nis_main()\n" + GUARD
+    name = f"{module.replace('.', '/')}.py"
+    written(tmp_path, {"tools/train.py": text, name: FUNCTION, mark: "\n"})
     program = read_program(str(tmp_path / "tools/train.py"))
-    assert ("lab/nets.py" in names_of(program, tmp_path)) is is_read
+    assert (name in names_of(program, tmp_path)) is is_read
 
 
 def test_a_folder_may_have_the_name_of_a_library_that_is_not_installed(tmp_path: Path) -> None:

@@ -288,6 +288,42 @@ def test_a_function_that_evaluates_what_it_wraps_is_run_by_option(tmp_path: Path
     assert change.text.count("DistributedDataParallel(") == 1
 
 
+RESUMED = """\
+import argparse
+import torch
+from torch.utils.data import DataLoader
+def main(args):
+    if args.checkpoint is None:
+        net = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+        optimizer = torch.optim.SGD([{{"params": net.parameters()}}], 0.1)
+        {more}
+    else:
+        checkpoint = torch.load(args.checkpoint)
+        net, optimizer = checkpoint["net"], checkpoint["optimizer"]
+    net = net.to("cpu")
+    for batch in DataLoader(examples):
+        optimizer.zero_grad()
+        net(batch).mean().backward()
+        optimizer.step()
+parser = argparse.ArgumentParser()
+parser.add_argument("--checkpoint")
+main(parser.parse_args())
+"""
+
+
+@pytest.mark.parametrize(
+    ("more", "is_behind"), [("pass", True), ("print(net(torch.zeros(2, 2)))", False)]
+)
+def test_a_model_of_a_checkpoint_is_wrapped_as_a_new_one(
+    more: str, is_behind: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(RESUMED.format(more=more))
+    (change,) = patch(path).changes
+    moved = '    net = net.to("cpu")\n    if torch.distributed.is_initialized():\n'
+    assert (f"{moved}        net = torch.nn.parallel.Dist" in change.text) is is_behind
+
+
 CENTRES = """\
 import torch
 from torch.utils.data import DataLoader

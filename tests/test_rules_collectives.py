@@ -778,3 +778,82 @@ def test_ranks_with_games_of_their_own_leave_by_their_own_ratio(seed: str, count
     assert [f.because for f in findings] == [
         "each rank decides by its own ratio in line 13"
     ] * count
+
+
+COUNTED = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Painter:
+    def __init__(self, net):
+        self.net, self.iteration = net, 0
+        self.optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def step(self, batch):
+        {counts}
+        self.optimizer.zero_grad()
+        self.net(batch).mean().backward()
+        self.optimizer.step()
+
+def main(data):
+    torch.distributed.init_process_group("gloo")
+    painter = Painter(torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2)))
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    for epoch in range(9):
+        loader.sampler.set_epoch(epoch)
+        for batch in loader:
+            painter.step(batch)
+            done = painter.iteration
+            if done > 99:
+                break
+
+main(torch.rand(64, 2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("counts", "is_alike"),
+    [
+        ("self.iteration += 1", True),
+        ("if batch.max() > 1:\n            self.iteration += 1", False),
+        ("self.iteration += len(batch)", False),
+    ],
+)
+def test_an_object_that_counts_its_steps_counts_alike_on_all_ranks(
+    counts: str, is_alike: bool
+) -> None:
+    assert (found("DF506", COUNTED.format(counts=counts)) == []) is is_alike
+
+
+DRAWN = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def main(data, args):
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    batches = iter(loader)
+    for number in range(args.start, args.steps):
+        loss = model(next(batches)).mean()
+        loss.backward()
+        if {test}:
+            {behind}
+
+main(torch.rand(64, 2), parser.parse_args())
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "behind", "is_alike"),
+    [
+        ("(number + 1) % args.critic == 0", "optimizer.step()", True),
+        ("number > 9", "break", True),
+        ("loss.item() > 9", "break", False),
+    ],
+)
+def test_the_number_of_a_step_is_the_same_on_all_ranks(
+    test: str, behind: str, is_alike: bool
+) -> None:
+    assert (found("DF506", DRAWN.format(test=test, behind=behind)) == []) is is_alike

@@ -1100,3 +1100,41 @@ def test_gradients_are_averaged_by_hand_where_a_loss_calls_a_part_of_the_model(
     (change,) = patch(path).changes
     assert "        average_gradients(self.optimizer)\n        self.optimizer.step()" in change.text
     assert "DistributedDataParallel(" not in change.text
+
+
+RETURNED = """\
+import torch
+from torch.utils.data import DataLoader
+
+def spread(net):
+    return torch.nn.DataParallel(net)
+
+def main():
+    net = spread(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+    for batch in DataLoader(examples, shuffle=True):
+        optimizer.zero_grad()
+        net(batch).mean().backward()
+        optimizer.step()
+    {behind}
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("behind", "is_kept"),
+    [
+        ("print(net.module.weight)", True),
+        ("print((net.module if hasattr(net, 'module') else net).weight)", False),
+        ("print(net)", False),
+    ],
+)
+def test_a_returned_wrapper_is_kept_where_code_reads_the_model_inside(
+    behind: str, is_kept: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(RETURNED.format(behind=behind))
+    (change,) = patch(path).changes
+    assert ("    return torch.nn.DataParallel(net, device_ids=[torch" in change.text) is is_kept

@@ -47,6 +47,54 @@ def script(
     )
 
 
+LEARNER = """\
+import torch
+from torch.utils.data import DataLoader
+
+class Learner{bases}:
+    def __init__(self):
+        self.model = torch.nn.Linear(2, 2)
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        self.loader = DataLoader(examples)
+
+    def find_rate(self):
+        for batch in self.loader:
+            loss = self.model(batch).mean()
+            if loss > 9:
+                return
+            loss.backward()
+            self.optimizer.step()
+
+    def train(self):
+        for batch in self.loader:
+            self.optimizer.zero_grad()
+            self.model(batch).mean().backward()
+            self.model(batch + 1).mean().backward()
+            self.optimizer.step()
+
+if __name__ == "__main__":
+    learner = Learner()
+    learner.train()
+    {more}
+"""
+
+
+@pytest.mark.parametrize(
+    ("bases", "more", "is_shared"),
+    [
+        ("", "pass", True),
+        ("", "learner.find_rate()", False),
+        ("", "getattr(learner, 'find_' + what)()", False),
+        ("(lightning.Trainer)", "pass", False),
+    ],
+)
+def test_a_method_that_nothing_names_hinders_no_training(
+    bases: str, more: str, is_shared: bool
+) -> None:
+    (finding,) = found("DF204", LEARNER.format(bases=bases, more=more))
+    assert bool(finding.edits) is is_shared
+
+
 SPREADING = """\
 class Unused(torch.nn.Module):
     def __init__(self):

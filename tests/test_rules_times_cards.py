@@ -144,3 +144,74 @@ def test_a_rank_counts_one_card_of_the_list(tmp_path: Path, counted: str, is_one
     assert result.refusal == ""
     one = "    if torch.distributed.is_initialized():\n        args.n_gpu = 1\n"
     assert (one in result.changes[0].text) is is_one
+
+
+LISTED_BY_TEXT = """\
+import argparse
+import torch
+from torch.utils.data import DataLoader
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--gpu", default="0,1")
+parser.add_argument("--batch", type=int, default=2)
+args = parser.parse_args()
+{counted}
+
+def main():
+    model = torch.nn.DataParallel(torch.nn.Linear(2, 2))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    loader = DataLoader(torch.randn(8, 2), batch_size={size}, shuffle=True)
+    for epoch in range(2):
+        for batch in loader:
+            optimizer.zero_grad()
+            model(batch).mean().backward()
+            optimizer.step()
+
+main()
+"""
+COUNT = "len(args.gpu.split(','))"
+ONE = "(1 if torch.distributed.is_initialized() else {})"
+
+
+@pytest.mark.parametrize(
+    ("counted", "size", "patched"),
+    [
+        (f"size = args.batch * {COUNT}", "size", f"size = args.batch * {ONE.format(COUNT)}\n"),
+        (
+            f"size = args.batch * {COUNT}\nlabelled = 2 * {COUNT}",
+            "size",
+            f"labelled = 2 * {ONE.format(COUNT)}\n",
+        ),
+        (
+            "gpus = args.gpu.split(',')\ncards = len(gpus)",
+            "args.batch * cards",
+            f"cards = {ONE.format('len(gpus)')}\n",
+        ),
+    ],
+)
+def test_cards_that_an_option_lists_as_text_are_one_on_a_rank(
+    counted: str, size: str, patched: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(LISTED_BY_TEXT.format(counted=counted, size=size))
+    (change,) = patch(path).changes
+    assert patched in change.text
+
+
+@pytest.mark.parametrize("name", ["ngpu", "num_gpus", "gpu_num"])
+def test_an_option_that_counts_cards_is_one_on_a_rank(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    text = LISTED_BY_TEXT.format(counted="pass", size=f"args.batch * args.{name}")
+    option = f'parser.add_argument("--{name}", type=int, default=1)\nargs = '
+    path.write_text(text.replace("args = ", option, 1))
+    (change,) = patch(path).changes
+    assert f"batch_size=args.batch * {ONE.format(f'args.{name}')}," in change.text
+
+
+def test_a_list_that_the_module_makes_is_cut_there(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    text = LISTED_BY_TEXT.format(counted="gpus = [0, 1]", size="args.batch * len(gpus)")
+    path.write_text(text.replace("Linear(2, 2))", "Linear(2, 2), device_ids=gpus)"))
+    (change,) = patch(path).changes
+    cut = "if torch.distributed.is_initialized():\n    gpus = gpus[:1]  # of this rank\n"
+    assert f"gpus = [0, 1]\n{cut}" in change.text

@@ -123,6 +123,8 @@ NOOP = [
     ("a loss of each token", inline(PICKED, made="torch.nn.CrossEntropyLoss(reduce=False)")),
     ("a sum, by its old name", inline(PICKED, made="torch.nn.NLLLoss(size_average=False)")),
     ("another loss", inline(PICKED, made="torch.nn.MSELoss()")),
+    ("another loss by option", inline(PICKED).replace("    for batch in loader:",
+        "    if args.focal:\n        loss_fct = Focal(args)\n    for batch in loader:")),
     ("no ranks", inline(PICKED).replace("nn.parallel.DistributedDataParallel", "compile")),
     ("an evaluation", forward("loss = logits.mean()")
         .replace("total += model(batch).item()", PICKED)

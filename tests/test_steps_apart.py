@@ -69,6 +69,9 @@ TOGETHER = {
     "by the score of other data, called batches as well": {
         "before": EVALUATED.format(data="held_out")
     },
+    "by an error, which ends all ranks": {
+        "behind": "if loss.isnan():\n            raise FloatingPointError"
+    },
     "by a test around a loss": {"behind": "if loss > 1:\n            loss = self.loss() * 2"},
     "by a file that cannot be written": {
         "behind": "try:\n            torch.save(loss, 'loss.pt')\n        except OSError:\n"
@@ -134,6 +137,22 @@ def test_ranks_do_not_share_steps_that_each_decides_on(parts: dict[str, str], be
     (finding,) = found("DF204", script(parts))
     assert finding.because.endswith(because)
     assert not finding.edits
+
+
+def test_all_ranks_pass_a_loss_or_none() -> None:
+    text = (
+        script({})
+        .replace("        loss.backward()\n", "        self.back(loss)\n")
+        .replace(
+            "    def step(",
+            "    def back(self, loss=None):\n        if loss is not None:\n"
+            "            loss.backward()\n\n    def step(",
+        )
+    )
+    (finding,) = found("DF204", text)
+    assert finding.edits, finding.because
+    asked = text.replace("loss=None", "loss")
+    assert "would not all come to line" in found("DF204", asked)[0].because
 
 
 def test_a_function_without_a_step_may_return_early() -> None:

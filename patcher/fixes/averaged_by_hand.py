@@ -26,6 +26,7 @@ from ..analysis.training.train_loops import (
     is_optimizer_step,
     is_step_of_inputs,
 )
+from ..analysis.training.unused_methods import is_unused_method
 from ..editing.edits import Define, Edit, Import, Insert
 from ..source.module import Module
 from ..source.tree import Function, everywhere, mentions, parameters, within
@@ -76,6 +77,7 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
             call not in found
             and program.is_live(module, call)
             and is_step_of_optimizer(program, module, call)
+            and not is_unused_method(program, module, module.function(call))
         ):
             raise NotShareableError(f"line {call.lineno} steps an optimizer elsewhere")
     edits: dict[tuple[Module, Edit], None] = {}

@@ -166,7 +166,8 @@ def place_behind(module: Module, stmt: ast.stmt, model: str) -> ast.stmt:
     """The statement behind which ranks wrap what ``stmt`` wraps for a lone process.
 
     That is the test around ``stmt``, unless more of its block uses the model, and the last of the
-    statements behind it that move the model before anything else uses it.
+    statements behind it that move the model before anything else uses it. An optimizer's use keeps
+    it from no test whose other branch has a model of that name: ``model = checkpoint["model"]``.
     """
     place = stmt
     while True:
@@ -175,9 +176,24 @@ def place_behind(module: Module, stmt: ast.stmt, model: str) -> ast.stmt:
         used = next((i for i, each in enumerate(behind) if uses(module, each, model)), len(behind))
         moves = [each for each in behind[:used] if is_move(module, each, model)]
         gate = module.parents[place]
-        if used < len(behind) or not isinstance(gate, ast.If) or not is_bound(module, gate, model):
+        if not isinstance(gate, ast.If) or not is_bound(module, gate, model):
+            return moves[-1] if moves else place
+        other = gate.orelse if place in gate.body else gate.body
+        is_of_both = model in bound_names(other) and all(
+            only_optimizes(module, each, model) for each in behind[used:]
+        )
+        if used < len(behind) and not is_of_both:
             return moves[-1] if moves else place
         place = gate
+
+
+def only_optimizes(module: Module, stmt: ast.stmt, model: str) -> bool:
+    """Whether a statement asks a model for nothing but its parameters."""
+    return all(
+        isinstance(up := module.parents[name], ast.Attribute)
+        and up.attr in ("parameters", "named_parameters")
+        for name in names_within([stmt], {model})
+    )
 
 
 def is_bound(module: Module, gate: ast.If, model: str) -> bool:

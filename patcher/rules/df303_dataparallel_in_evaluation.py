@@ -28,7 +28,13 @@ from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.data_parallel import NO_GROUP, end, serves_training, wrap_in
-from ..fixes.data_parallel_by_hand import FUNCTION, averaged_beside, is_on_own_card, to_own_card
+from ..fixes.data_parallel_by_hand import (
+    FUNCTION,
+    asks_whether_wrapped,
+    averaged_beside,
+    is_on_own_card,
+    to_own_card,
+)
 from ..fixes.process_group import unwrapped_model
 from ..fixes.statements import with_gate
 from ..source.module import Module
@@ -68,7 +74,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             wrap = wrap_in(module, call)
             # Without a name DF301 sees no wrapper, and averages nothing by hand.
-            is_kept = wrap is None and kept_graph(program) is not None
+            is_kept = wrap is None and (kept_graph(program) is not None or reads_inside(program))
             edits = (
                 to_own_card(module, call)
                 if is_kept
@@ -79,6 +85,18 @@ def findings(program: Program) -> Iterator[Finding]:
             if wrap is not None and not serves_training(program, module, wrap):
                 edits = (*edits, *asked_of_the_model(module, call)) if edits else edits
             yield Finding(module, call, OPEN, edits)
+
+
+def reads_inside(program: Program) -> bool:
+    """Whether code reads ``model.module`` where it does not ask whether there is a wrapper."""
+    return any(
+        isinstance(read.ctx, ast.Load)
+        and not (isinstance(read.value, ast.Name) and read.value.id == "self")
+        and not asks_whether_wrapped(module, read)
+        and program.is_live(module, read)
+        for module in program.modules
+        for read in module.attributes("module")
+    )
 
 
 def is_without_group(program: Program, module: Module, call: ast.Call) -> bool:

@@ -251,6 +251,9 @@ def loss_definition(module: Module, call: ast.Call) -> ast.Call | None:
     if module.last_name(call.func) in LOSS_FUNCTIONS:
         return call
     made = call.func if isinstance(call.func, ast.Call) else module.definition(call.func, call)
+    others = module.alternatives(call.func, call) if isinstance(call.func, ast.Name) else []
+    if any(each is not made for each in others):
+        return None  # another branch has another loss
     if isinstance(made, ast.Call) and module.last_name(made.func) in LOSS_CLASSES:
         return made
     return None

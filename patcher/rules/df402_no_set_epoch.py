@@ -88,6 +88,9 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from (next_number(program, loop, call) for call in (*above, *again))
             continue
         loader, place = loop.loader, epoch_loop(program, loop)
+        if dealt and dealt.distributed_samplers and is_within(dealt.call, loop.steps.body):
+            yield Finding(loop.module, loop.steps, NO_NUMBER, drawn_anew(loop))
+            continue
         if (
             dealt
             and dealt.distributed_samplers

@@ -318,7 +318,8 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
         )
         waits = any(is_read_later(module, outer, each) for each in others)
         if not waits and is_read_later(module, outer, own) and in_lock_step(program, module, outer):
-            yield Finding(module, call, f"{because} and reads it", (Insert(outer, WAIT, "after"),))
+            wait = (Insert(outer, WAIT, "after"), Import("torch"))
+            yield Finding(module, call, f"{because} and reads it", wait)
         return
     guard = only_on_main(stmt, before_group=runs_before_group(program, module, stmt))
     barrier: tuple[Edit, ...] = ()
@@ -329,13 +330,13 @@ def single_writer(program: Program, module: Module, call: ast.Call) -> Iterator[
         if not in_lock_step(program, module, stmt):
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
-        barrier = (Insert(stmt, WAIT, "after"),)
+        barrier = (Insert(stmt, WAIT, "after"), Import("torch"))
     elif tests := tests_for_missing(program, module, stmt, path_of(module, call)):
         because += f", and reads it behind line {tests[0][1].lineno}, which asks for it"
         if not all(in_lock_step(program, where, asking) for where, asking in tests):
             yield Finding(module, call, f"{because}; ranks may pass it unequally often")
             return
-        barrier = tuple(Insert(asking, WAIT, "after") for _, asking in tests)
+        barrier = (*(Insert(asking, WAIT, "after") for _, asking in tests), Import("torch"))
     if isinstance(stmt, ast.Expr):  # json.dump(result, open(path, "w"))
         yield Finding(module, call, because, (*guard, *barrier))
         return

@@ -45,7 +45,7 @@ from ..analysis.ranks.rank_reach import (
 )
 from ..analysis.training.frameworks import OPTIMIZERS
 from ..analysis.training.program import Program
-from ..editing.edits import Define, Edit, Insert, Rewrite
+from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
 from ..fixes.written_by_one import depends_on_files, runs_for_some_alone
@@ -201,7 +201,7 @@ def too_early(program: Program, module: Module, call: ast.Call, saved: ast.Call)
     place = loop_behind_save(module, module.statement(call), saved)
     place = first_to_look(program, module, place, saved)
     because = "rank 0 may still be writing it when another rank reads"
-    edits: tuple[Edit, ...] = (Insert(place, WAIT),)
+    edits: tuple[Edit, ...] = (Insert(place, WAIT), Import("torch"))
     if runs_for_some_alone(program, module, place):
         because += "; a barrier cannot stand there, where a call for some ranks leads too"
         edits = ()

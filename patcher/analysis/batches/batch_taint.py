@@ -98,8 +98,8 @@ def apart(
                 )
                 if around is steps or around in module.ancestors(steps):
                     yield stmt
-            case ast.Pass():
-                pass
+            case ast.Pass() | ast.Raise():
+                pass  # an error of one rank ends them all
             case ast.Assign() | ast.AugAssign() | ast.AnnAssign() | ast.Expr():
                 if any(concerns(program, module, call) for call in everywhere(stmt, ast.Call)):
                     yield stmt

@@ -12,7 +12,7 @@ from collections.abc import Set
 from ...source.module import Module
 from ...source.tree import Function, bound_names, everywhere, parameters, within
 from ..language.name_flow import names_in, spread
-from ..language.passed_arguments import argument_for_parameter
+from ..language.passed_arguments import argument_for_parameter, default_value
 from ..models.trained_models import LOSS
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
@@ -50,8 +50,25 @@ def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
             calls = within(parts_of_try(attempt), ast.Call)
             if any(leads_beyond_saves(program, where, call) for call in calls):
                 raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
-        tests = [test for test in tests_in(function.body) if names_in(test.test) & own]
+        tests = [
+            test
+            for test in tests_in(function.body)
+            if names_in(test.test) & own and not asks_whether_passed(function, test.test)
+        ]
         refuse_tests(program, where, function, tests)
+
+
+def asks_whether_passed(function: Function, test: ast.expr) -> bool:
+    """``loss is not None`` of ``def step(loss=None)``, which all ranks answer alike."""
+    match test:
+        case ast.Compare(
+            left=ast.Name(id=name),
+            ops=[ast.Is() | ast.IsNot()],
+            comparators=[ast.Constant(value=None)],
+        ):
+            default = default_value(function, name)
+            return isinstance(default, ast.Constant) and default.value is None
+    return False
 
 
 def parts_of_try(attempt: ast.Try) -> list[ast.stmt]:

@@ -10,6 +10,7 @@ import ast
 import os
 from collections.abc import Callable, Iterator
 
+from ...source.libraries import LIBRARIES
 from ...source.module import Module
 from ...source.tree import argument
 
@@ -32,11 +33,11 @@ def package_roots(path: str, exists: Callable[[str], bool]) -> list[str]:
     return roots
 
 
-def own_folder_roots(module: Module, path: str, exists: Callable[[str], bool]) -> list[str]:
-    """The folders above a script that imports from a folder around itself, by that folder's name.
+def folders_above(module: Module, path: str, exists: Callable[[str], bool]) -> list[str]:
+    """The folders above a script that have a module of a package which it imports.
 
-    ``from lab.data import load`` in lab/train.py, which is started by ``python -m lab.train`` or
-    with PYTHONPATH, also where no folder has an ``__init__.py``.
+    ``from lab.data import load`` in lab/train.py or tools/train.py, which is started by
+    ``python -m lab.train`` or with PYTHONPATH, also where no folder has an ``__init__.py``.
     """
     wanted = [alias.name for node in module.nodes(ast.Import) for alias in node.names]
     for node in module.nodes(ast.ImportFrom):
@@ -47,7 +48,11 @@ def own_folder_roots(module: Module, path: str, exists: Callable[[str], bool]) -
     for _ in range(MAX_LEVELS_UP):
         root, own = os.path.split(folder)
         names = (name.split(".") for name in wanted)
-        files = [os.path.join(root, *parts) for parts in names if own and parts[0] == own]
+        files = [
+            os.path.join(root, *parts)
+            for parts in names
+            if own and (parts[0] == own or (len(parts) > 1 and parts[0] not in LIBRARIES))
+        ]
         if any(exists(f"{file}.py") or exists(f"{file}/__init__.py") for file in files):
             roots.append(root)
         folder = root

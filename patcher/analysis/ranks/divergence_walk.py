@@ -17,11 +17,13 @@ from ...source.tree import (
     bound_names,
     everywhere,
     locate,
+    within,
 )
+from ..language.counted_attributes import counted_attributes
 from ..language.objects import class_of
 from ..training.loaders import loader_of
 from ..training.program import Program
-from ..training.train_loops import TrainLoop, calls_around
+from ..training.train_loops import TrainLoop, calls_around, is_over_numbers
 from .dealing import seeded_by_rank, takes_turns
 from .rank_reach import RANKS, value_for_role
 
@@ -42,6 +44,7 @@ SIZES = {"len", *SHAPE_ATTRIBUTES}
 # Calls whose result has as many items as the values of their argument decide.
 SELECTING = {"where", "nonzero", "argwhere", "masked_select", "unique"}
 COUNTERS = {"range", "trange"}
+DRAWS = {"next()", "__next__()"}  # among the tainted names
 MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
 CLOCKS = {
@@ -116,7 +119,9 @@ class DivergenceWalk:
             inside = set(tainted)
             if isinstance(loop, ast.For):
                 names = bound_names(loop.target)
-                if self.is_sharded(loop):
+                if self.is_sharded(loop) and not takes_turns(loop) and self.draws_by_number(loop):
+                    inside = (inside - names) | DRAWS  # each of its rounds draws a batch
+                elif self.is_sharded(loop):
                     names -= {self.loop.step_name, enumerated_name(self.module, loop)}
                     for name in names:
                         self.tainted_by.setdefault(name, set()).add(loop)
@@ -125,11 +130,16 @@ class DivergenceWalk:
                     inside |= names
                 else:
                     inside -= names
-            after = tainted | self.block(loop.body, inside, gate)
+            after = tainted | (self.block(loop.body, inside, gate) - DRAWS)
             if after == tainted:
                 break
             tainted = after
         return self.block(loop.orelse, tainted, gate)
+
+    def draws_by_number(self, loop: ast.For) -> bool:
+        """Whether a loop goes over numbers, and draws its batches: ``next(batches)``."""
+        calls = (self.module.last_name(call.func) for call in within(loop.body, ast.Call))
+        return is_over_numbers(self.module, loop) and any(f"{name}()" in DRAWS for name in calls)
 
     def is_sharded(self, loop: ast.For) -> bool:
         """Whether each rank has its own batches in this loop."""
@@ -228,6 +238,9 @@ class DivergenceWalk:
             part = table.nodes[index]
             called = self.module.last_name(part.func) if isinstance(part, ast.Call) else ""
             is_shape = isinstance(part, ast.Attribute) and part.attr in SHAPE_ATTRIBUTES
+            if isinstance(part, ast.Attribute) and part.attr in counted_attributes(self.program):
+                index = table.ends[index]
+                continue
             if called in self.agreed or is_shape:
                 if is_shape or called in SIZES:
                     for pick in everywhere(part, ast.Subscript):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterator, Sequence, Set
 
 from ...source.module import Module
 from ..training.program import Program
@@ -52,7 +52,7 @@ def names_of_batches(program: Program) -> set[str]:
     return names
 
 
-def products_of(module: Module, nodes: list[ast.expr]) -> Iterator[ast.Name]:
+def products_of(module: Module, nodes: Sequence[ast.expr]) -> Iterator[ast.Name]:
     """The uses of a name for the product of a batch: ``whole = args.batch_size * args.steps``."""
     for node in nodes:
         stmt = module.statement(node)

@@ -12,7 +12,7 @@ from ....record import replace
 from ...source.files import Source, decode, read_bytes
 from ...source.module import Module
 from ...source.old_syntax import modernized
-from ..language.import_paths import added_roots, own_folder_roots, package_roots, project_roots
+from ..language.import_paths import added_roots, folders_above, package_roots, project_roots
 from ..language.imports import Links, links_of, module_finder
 from ..language.names import Unread, calls_at_import
 from .frameworks import OPTIMIZERS
@@ -128,7 +128,7 @@ def with_siblings(script: Module, look: SourceReader = read_source) -> Program:
         links = links_at(place, module)
         if links.missing and not climbed:
             climbed = True
-            above = (*project_roots(path, exists), *own_folder_roots(script, path, exists))
+            above = (*project_roots(path, exists), *folders_above(script, path, exists))
             more = [root for root in dict.fromkeys(above) if root not in roots]
             roots += more
             links = links_at(place, module)

@@ -28,6 +28,7 @@ from .evaluations import Evaluation, find_evaluations
 from .frameworks import OPTIMIZERS
 from .own_wrappers import plain_subclasses
 from .train_loops import TrainLoop, train_loops
+from .unused_methods import is_unused_method
 
 OTHER_FRAMEWORKS = {"paddle", "tensorflow", "mxnet", "jax", "mindspore"}
 COPIED = {"transformers", "pytorch_transformers", "pytorch_pretrained_bert"}
@@ -251,12 +252,18 @@ class Program(CallGraph):
             self.is_called(*place) for place in self._optimizers
         )
         has_names = evaluates or self._names_lead_to_loops
-        return [
+        loops = [
             loop
             for loop in self._all_loops
             for by_name in [not optimizes and (has_names or loop.module is not self.script)]
             if (self.is_called if by_name else self.is_live)(loop.module, loop.steps)
         ]
+        used = [
+            loop
+            for loop in loops
+            if not is_unused_method(self, loop.module, loop.module.function(loop.steps))
+        ]
+        return used or loops
 
     @cached_property
     def makes_optimizer_for_wrapped(self) -> bool:
