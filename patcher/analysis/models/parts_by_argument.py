@@ -59,7 +59,7 @@ def differ(some: Constants, others: Constants) -> bool:
 
 
 def is_of_model(module: Module, call: ast.Call, name: str) -> bool:
-    """Whether what is called is a model, whose ``parameters()``, ``train()`` or the like is called."""
+    """Whether what is called is a model: its ``parameters()`` or ``train()`` is called as well."""
     return any(
         isinstance(other.func, ast.Attribute) and module.text(other.func.value) == name
         for other in module.calls_to("parameters", "train", "zero_grad", "eval", "state_dict")
