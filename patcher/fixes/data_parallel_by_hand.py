@@ -230,9 +230,10 @@ def why_no_ddp(
             " DistributedDataParallel takes it for unused",
             "call it in forward()",
         )
-    if unused_parameters_option(program) != "static_graph" and (part := called_for_parts(program)):
+    is_static = unused_parameters_option(program) == "static_graph"
+    if (again_for := called_for_parts(program)) and not is_static:
         return (
-            f"line {part[1].lineno} of {part[0].source.file} calls the model for another of its"
+            f"line {again_for[1].lineno} of {again_for[0].source.file} calls the model for another of its"
             " parts than above, whose parameters DistributedDataParallel takes for unused then",
             "let one call of the model compute both",
         )
