@@ -23,12 +23,12 @@ from ..analysis.language.conditions import tests_that_hold
 from ..analysis.models.held_models import models_held_bare
 from ..analysis.models.thrown_away import is_thrown_away
 from ..analysis.models.trained_models import left_bare, lone_tensors
-from ..analysis.models.undivided_gradients import undivided_sum
 from ..analysis.models.wrapped_elsewhere import stays_in_another_class
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import REDUCTIONS, averages_otherwise, reduces_gradients
 from ..analysis.ranks.certain_reach import is_barred, surely_on_every_rank
 from ..analysis.ranks.rank_reach import RANKS, Role
+from ..analysis.ranks.undivided_gradients import undivided_sum
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.helpers import helper_names

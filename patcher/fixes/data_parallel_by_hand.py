@@ -231,9 +231,9 @@ def why_no_ddp(
             "call it in forward()",
         )
     is_static = unused_parameters_option(program) == "static_graph"
-    if (again_for := called_for_parts(program)) and not is_static:
+    if (later := called_for_parts(program)) and not is_static:
         return (
-            f"line {again_for[1].lineno} of {again_for[0].source.file} calls the model for another of its"
+            f"line {later[1].lineno} of {later[0].source.file} calls the model for another of its"
             " parts than above, whose parameters DistributedDataParallel takes for unused then",
             "let one call of the model compute both",
         )

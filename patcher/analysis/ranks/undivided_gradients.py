@@ -7,9 +7,9 @@ import ast
 from ...source.module import Module
 from ...source.tree import argument, below, everywhere, parameters, precedes
 from ..language.passed_arguments import argument_for_parameter
-from ..ranks.rank_reach import is_world_size
+from ..models.wrapping import are_gradients, reduces_gradients
 from ..training.program import Program
-from .wrapping import are_gradients, reduces_gradients
+from .rank_reach import is_world_size
 
 DIVIDING = ("div", "div_", "divide", "divide_", "true_divide", "mul", "mul_", "scale", "scale_")
 PLAIN = ("float", "int")
