@@ -156,3 +156,48 @@ def test_a_cache_that_a_method_writes_where_another_looks_for_it(
     assert ('write_on_main(self.path, "wb", lambda file: pickle.dump(rows, file))' in after) is (
         is_told
     )
+
+
+COMPOSED = """\
+import os
+import pickle
+import torch
+
+torch.distributed.init_process_group("gloo")
+
+
+def convert(rows, kind):
+    with open({written}, "wb") as out:
+        pickle.dump(rows, out)
+    return rows
+
+
+def main(rows):
+    cache = "data/features_cache.train.pkl"
+    if {looks}:
+        rows = pickle.load(open(cache, "rb"))
+    else:
+        rows = convert(rows, "train")
+
+
+main([1])
+"""
+
+
+@pytest.mark.parametrize(
+    ("written", "looks", "is_told"),
+    [
+        ('f"data/features_cache.{kind}.pkl"', "os.path.exists(cache)", True),
+        ('"data/features_cache.train.pkl"', "os.path.isfile(cache)", True),
+        ('"data/features_cache.%s.pkl" % kind', "os.path.exists(cache)", True),
+        ('f"data/scores.{kind}.pkl"', "os.path.exists(cache)", False),
+        ('f"{kind}.pkl"', "os.path.exists(cache)", False),  # whatever that is
+        ('f"data/features_cache.{kind}.pkl"', "rows is None", False),
+    ],
+)
+def test_a_cache_whose_name_its_writer_puts_together(
+    written: str, looks: str, is_told: bool
+) -> None:
+    text = COMPOSED.format(written=written, looks=looks)
+    assert bool(found("DF406", text)) is is_told
+    assert (f"write_on_main({written}, " in fixed("DF406", text)) is is_told

@@ -295,3 +295,38 @@ def test_a_mean_over_what_is_selected_under_a_name_is_noted(
     assert [each.because.split(":")[0] for each in notes] == [
         "the mean is over what valid leaves in"
     ] * told
+
+
+PADDED = """\
+import torch
+from torch import nn
+def collate(rows):
+    {pads}
+def train(model, loader):
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    for x, mask in loader:
+        losses = model(x)
+        {loss}
+        loss.backward()
+"""
+LONGEST = "return nn.utils.rnn.pad_sequence(rows)"
+
+
+@pytest.mark.parametrize(
+    ("pads", "loss", "is_told"),
+    [
+        (LONGEST, "loss = (losses * mask).mean()", True),
+        (LONGEST, "losses *= mask.float()\n        loss = torch.mean(losses)", True),
+        (LONGEST, "loss = (losses * (x != 0)).mean()", True),
+        ("return tokenizer(rows, padding=True)", "loss = (mask * losses).mean()", True),
+        ("n = max(len(row) for row in rows)", "loss = (mask * losses).mean()", True),
+        ("return tokenizer(rows, padding='max_length')", "loss = (losses * mask).mean()", False),
+        (LONGEST, "loss = (losses * mask).mean(1).sum()", False),
+        (LONGEST, "loss = (losses * weight).mean()", False),
+        (LONGEST, "accuracy = (losses * mask).mean()\n        loss = losses[0]", False),
+    ],
+)
+def test_a_mean_that_counts_padding_is_noted(pads: str, loss: str, is_told: bool) -> None:
+    told = found("DF310", PADDED.format(pads=pads, loss=loss))
+    assert ["leaves out as well" in each.because for each in told] == [True] * is_told
+    assert all(not each.edits for each in told)

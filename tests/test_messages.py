@@ -34,6 +34,15 @@ def test_a_reason_that_was_given_before_names_lines_of_the_disk_already(tmp_path
     assert disk_lines.text_on_disk(program, edited, text) == text.replace("12", "3")
 
 
+def test_a_line_of_another_file_keeps_all_of_its_number(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text("import torch\n")
+    program, edited = read_program(str(path)), module("import os\n" * 9 + path.read_text())
+    edited.source = replace(edited.source, name=program.script.source.name)
+    text = "line 125 of util.py calls it"
+    assert disk_lines.text_on_disk(program, edited, text) == text
+
+
 def test_a_refusal_names_a_line_of_the_file_with_its_text(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(

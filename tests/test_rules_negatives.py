@@ -106,6 +106,9 @@ def test_pairs_that_are_picked_by_their_labels_are_of_one_rank(mask: str, is_tol
     [
         ("torch.as_tensor(range(len(scores))).to(scores.device)", True),
         ("torch.LongTensor(list(range(4)))", True),
+        ("torch.LongTensor(torch.arange(4)).to(scores.device)", True),
+        ("torch.arange(4)\n        own = torch.cat([own[2:], own[:2]])", True),
+        ("torch.arange(4)\n        own = own.roll(2)", True),
         ("torch.tensor([kind for kind in kinds])", False),
         ("torch.tensor(sorted(kinds)).to(len(range(4)))", False),
     ],
@@ -113,6 +116,25 @@ def test_pairs_that_are_picked_by_their_labels_are_of_one_rank(mask: str, is_tol
 def test_labels_may_be_numbers_that_python_counts(labels: str, is_told: bool) -> None:
     text = training("scores = text @ code.T", f"own = {labels}", "loss = loss_fct(scores, own)")
     assert bool(found("DF307", text)) is is_told
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_told"),
+    [
+        (("a, b = text.mm(code.t()), wise.mm(code.t())", "loss = torch.abs(a - b).sum()"), True),
+        (("a = text.mm(code.t())", "loss = torch.abs(a - wise).sum()"), True),
+        (("a = torch.einsum('ab,cb->ac', text, code)", "loss = F.mse_loss(a, wise)"), True),
+        (("a = text @ code.t()", "loss = F.kl_div(a.log_softmax(1), wise.softmax(1))"), True),
+        (("a = text @ code.t()", "accuracy = a.mean()", "loss = text.mean()"), False),
+        (("a = text @ code.transpose(-1, -2)", "loss = (a @ code).mean()"), False),
+        (("a = text.mm(head.weight)", "loss = F.mse_loss(a, wise)"), False),
+    ],
+)
+def test_distances_between_scores_of_all_pairs_are_noted(
+    lines: tuple[str, ...], is_told: bool
+) -> None:
+    told = found("DF307", training(*lines))
+    assert [each.edits for each in told] == [()] * is_told
 
 
 def test_a_method_that_forward_calls_runs_in_training() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.findings import Severity
 
 SCRIPT = """import torch
 from torch.nn.parallel import DistributedDataParallel as DDP
@@ -50,3 +51,13 @@ def test_a_wrapper_of_a_model_without_a_name_is_only_told() -> None:
     text = SCRIPT.format(wrap="DDP(models[0])").replace("model(x)", "models[0](x)")
     (finding,) = found("DF301", text)
     assert not finding.edits
+
+
+@pytest.mark.parametrize("is_met", [True, False])
+def test_a_step_with_no_sync_has_a_wrapper_that_is_not_read(is_met: bool) -> None:
+    text = SCRIPT.format(wrap="model = instantiate(args.wrapper, model=model)")
+    if is_met:
+        text = text.replace("loss.backward()", "with model.no_sync():\n            loss.backward()")
+    (finding,) = found("DF301", text)
+    assert finding.because.startswith("nothing that is read wraps") is is_met
+    assert not is_met or (finding.severity is Severity.DEGRADED and not finding.edits)

@@ -11,7 +11,7 @@ from ..analysis.training.program import Program
 from ..findings import Finding
 from ..source.module import Module
 
-LINE = re.compile(r"\blines? (\d+)(?! of \S+\.py)")
+LINE = re.compile(r"\blines? (\d+)\b(?! of \S+\.py)")
 NOT_SHARED = "; not shared among ranks, as "  # what stands behind it names lines on the disk
 
 

@@ -14,6 +14,7 @@ from ..analysis.language.names import answered_once
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.adapted_copies import adapted_copy
 from ..analysis.models.kept_graphs import kept_graph
+from ..analysis.models.parts_by_argument import called_for_parts
 from ..analysis.models.past_wrapper import (
     part_called_elsewhere,
     returned_weight,
@@ -56,6 +57,7 @@ from .data_parallel import (
     serves_training,
     wrap_in,
 )
+from .process_group import unused_parameters_option
 from .statements import main_guard
 
 FUNCTION = "data_parallel"  # of torch: one forward pass on several cards
@@ -227,6 +229,13 @@ def why_no_ddp(
             f" {part[0].source.file} calls it past the model's forward pass, for which"
             " DistributedDataParallel takes it for unused",
             "call it in forward()",
+        )
+    is_static = unused_parameters_option(program) == "static_graph"
+    if (later := called_for_parts(program)) and not is_static:
+        return (
+            f"line {later[1].lineno} of {later[0].source.file} calls the model for another of its"
+            " parts than above, whose parameters DistributedDataParallel takes for unused then",
+            "let one call of the model compute both",
         )
     if copy := adapted_copy(program):
         return (

@@ -195,6 +195,13 @@ def never_wrapped(program: Program, module: Module, group: ast.Call) -> Iterator
     """A process group, and no wrapper of any kind: the step's forward pass gets one."""
     because, may_be_apart = "no model is wrapped after it", False
     loops = loops_that_step(program)
+    if program.calls_to("no_sync") and "no_sync" not in program.functions_by_name:
+        because = (
+            "nothing that is read wraps a model after it, and a step calls no_sync(), which only a"
+            " wrapper has: see that what makes the model returns one"
+        )
+        yield Finding(module, group, because, severity=Severity.DEGRADED)
+        return
     parts: list[tuple[Module, Edit]] = []
     try:
         if loops:

@@ -3,7 +3,8 @@
 What         A contrastive loss scores every example against every other one of its own batch: a
              product of two sets of vectors with torch.arange as labels, with torch.eye as what is
              wanted, or with a mask of equal labels; or one picks pairs by such a mask, takes the
-             diagonal of the product, or scores it by row and by column.
+             diagonal of the product, scores it by row and by column, or compares it with a
+             teacher's.
 At run time  With N ranks each example meets 1/N of the negatives of the global batch: another loss
              and another model than one process has at that batch, and the same goes for gradient
              accumulation. Nothing crashes.
@@ -14,7 +15,7 @@ Fix          Gather the vectors of all ranks, this rank's own first, so that the
              and labels. Loss and gradients are then those of one process at the global batch.
              With accumulation the negatives are those of a micro-batch of all ranks: runs are alike
              where per-device batch x world size is the same. Only reported for torch.eye, for a
-             diagonal and for pairs that are picked.
+             diagonal, for pairs that are picked and for a teacher's scores.
 Fix safety   Unsafe: every rank must run the line equally often and with equally many examples, as
              under torch's DistributedSampler but not under --exact, and evaluation must not track
              gradients. A lone process computes what it did before. The all_gather of
@@ -42,11 +43,13 @@ from ..analysis.settings.in_batch_negatives import (
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
 from ..fixes.gathering import GATHER_VECTORS, gather_batch, gather_columns, row_source
+from ..fixes.masked_means import is_of_loss
 from ..source.module import Module
 from ..source.tree import Function, argument, everywhere
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 
+DISTANCES = ("sum", "mean", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div")
 GATHER_NAMES = ("gather", GATHER_VECTORS.lower())
 MAX_ALIASES = 5  # assignments to follow from a name to its value
 
@@ -112,6 +115,7 @@ def findings(program: Program) -> Iterator[Finding]:
             told.add(function)
             yield Finding(module, mask.node, because)
         yield from scores_taken_both_ways(program, module, told)
+        yield from distances_of_scores(program, module, told)
 
 
 def scores_taken_both_ways(
@@ -128,6 +132,40 @@ def scores_taken_both_ways(
             vectors = module.text(product.columns)
             because = f"line {product.node.lineno} scores against {vectors} of this rank's batch"
             yield Finding(module, node, f"{because} only")
+
+
+def distances_of_scores(
+    program: Program, module: Module, told: set[Function | None]
+) -> Iterator[Finding]:
+    """Losses between two matrices of scores of all pairs, as of a student's and a teacher's."""
+    for call in module.calls_to(*DISTANCES):
+        function = module.function(call)
+        if function in told or not is_of_loss(module, call):
+            continue
+        sides = call.args or ([call.func.value] if isinstance(call.func, ast.Attribute) else [])
+        found = [distant_product(module, each) for each in sides[:2]]
+        product = next((each for each in found if each and is_of_examples(each)), None)
+        if product is None or is_gathered(module, product.columns):
+            continue
+        if runs_in_training_step(program, module, function):
+            told.add(function)
+            vectors = module.text(product.columns)
+            because = f"line {product.node.lineno} scores against {vectors} of this rank's batch"
+            yield Finding(module, call, f"{because} only, and the loss is over all pairs")
+
+
+def is_of_examples(product: Product) -> bool:
+    """Whether a product is of two matrices, and not of those of each example: of no ``q @ k.T``.
+
+    ``einsum("ab,cb->ac", x, y)``, ``x.mm(y.t())`` and ``x @ y.t()``.
+    """
+    match product.node:
+        case ast.Call(func=ast.Attribute(attr="einsum" | "mm")):
+            return True
+    return any(
+        isinstance(part.func, ast.Attribute) and part.func.attr == "t"
+        for part in everywhere(product.node, ast.Call)
+    )
 
 
 def is_similarity(module: Module, product: Product) -> bool:

@@ -7,7 +7,8 @@ What         A cross entropy leaves padding out, by a mask or by ignore_index: i
              where the script makes some -100. Where classes have weights, a cross entropy divides
              by those of its targets, unless the targets are probabilities. A Dice loss is a ratio
              of two sums over the batch. A mean is also over unequally many where torch.cat joins
-             the rows of examples, one list of each, or where sequences are packed.
+             the rows of examples, one list of each, where sequences are packed, or where padding
+             counts that a mask has made 0.
 At run time  DistributedDataParallel averages the ranks' gradients as if all had as many tokens:
              those of a rank with short examples count for more. One process at the global batch
              trains another model, by some 1e-4 of the loss in a step. Nothing crashes.
@@ -53,6 +54,7 @@ from ..fixes.masked_means import (
     ratios_of_sums,
 )
 from ..fixes.packed_steps import means_over_packed_steps
+from ..fixes.padded_means import means_over_padding
 from ..fixes.process_group import BATCH_SAMPLER
 from ..source.module import Module
 from ..source.tree import Function, argument, below, everywhere, is_none, keyword
@@ -192,6 +194,11 @@ def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
         ]
         joined = means_over_joined_rows(program, module)
         means += [(node, f"all rows of {module.text(rows)}") for node, rows in joined]
+        padded = means_over_padding(program, module)
+        means += [
+            (node, f"what {module.text(mask)} leaves out as well, as much as a rank has to pad")
+            for node, mask in padded
+        ]
         packs = means_over_packed_steps(program, module)
         means += [(node, f"all steps that line {pack.lineno} packs") for node, pack in packs]
         for node, over in means:

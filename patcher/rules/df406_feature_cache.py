@@ -1,9 +1,9 @@
 """A cache of features may be read while another rank writes it.
 
 What         A file that is read when it exists and written when it does not, by every rank, or by
-             rank 0 while the others look for it; also by a function that gets its path. Barriers
-             that let rank 0 go first are fine, and so is a file whose name differs from rank to
-             rank.
+             rank 0 while the others look for it; also by a function that gets its path, or puts it
+             together. Barriers that let rank 0 go first are fine, and so is a file whose name
+             differs from rank to rank.
 At run time  A rank that comes a moment later finds half a file: EOFError, or an unpickling error;
              or two ranks write one file at the same time.
 Example      if os.path.exists(cache): data = pickle.load(open(cache, "rb"))
@@ -34,6 +34,7 @@ from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Replace
 from ..findings import Finding, Safety, Severity
 from ..fixes.handed_paths import handed_paths, is_handed_on, is_result, reads_instead
+from ..fixes.looked_for_files import looked_for_elsewhere
 from ..fixes.statements import arguments_in_order, save_on_main, with_gate
 from ..source.branches import exclusive
 from ..source.module import Module
@@ -72,7 +73,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 reads = [read for read in reads if not holds_file_lock(program, module, read)]
             reads = [read for read in reads if not meet_between(program, module, read, call)]
             if not reads:
-                yield from handed_cache(program, module, call, path, edits)
+                told = [*handed_cache(program, module, call, path, edits)]
+                yield from told or composed_cache(program, module, call, path, edits)
             if not reads or is_memory(module, path) or tells_ranks_apart(program, module, path):
                 continue
             if roles_reaching(program, module, call) & RANKS and not ranks_wait(
@@ -102,6 +104,22 @@ def handed_cache(
         because = f"another rank looks for it in line {reads[0].lineno}, and has it read"
         is_sure = all(reads_instead(each) is not None or is_result(each) for each in handed)
         yield Finding(module, call, because, edits if is_sure else (), severity=Severity.DEGRADED)
+
+
+def composed_cache(
+    program: Program, module: Module, call: ast.Call, path: ast.expr, edits: tuple[Edit, ...]
+) -> Iterator[Finding]:
+    """The finding of a function that puts the name of a cache together for which another looks."""
+    look = looked_for_elsewhere(program, module, call, path)
+    if look is None or not roles_reaching(program, module, call) & RANKS:
+        return
+    if is_memory(module, path) or tells_ranks_apart(program, module, path):
+        return
+    where, test = look
+    if not holds_file_lock(program, module, call) and not ranks_wait(program, where, test):
+        place = f"line {test.lineno}" if where is module else f"{where.source.path.name}"
+        because = f"another rank may look for it in {place}"
+        yield Finding(module, call, because, edits, severity=Severity.DEGRADED)
 
 
 def is_same_path(module: Module, part: ast.expr, path: ast.expr) -> bool:

@@ -20,6 +20,8 @@ from ...source.tree import (
 
 TRANSPOSES = ("t", "T", "transpose", "mT")
 TENSORS = ("tensor", "as_tensor", "LongTensor", "IntTensor")
+RANGES = ("range", "torch.arange")
+TURNING = ("cat", "concat", "roll", "flip")
 # These make a loss of the scores of one example against all.
 NORMALISING = ("exp", "softmax", "log_softmax", "logsumexp", "cross_entropy", "CrossEntropyLoss")
 SIMILARITY = re.compile("cos|sim", re.IGNORECASE)  # cosine_similarity(), self.sim()
@@ -28,23 +30,27 @@ SIMILARITY = re.compile("cos|sim", re.IGNORECASE)  # cosine_similarity(), self.s
 def is_arange(module: Module, labels: ast.expr) -> bool:
     """Whether labels are ``torch.arange(…)``: example ``i`` belongs to column ``i``.
 
-    Also ``torch.tensor(range(n))`` and ``torch.LongTensor(list(range(n)))``.
+    Also ``torch.tensor(range(n))``, ``torch.LongTensor(list(range(n)))`` and that of an arange.
     """
     if is_made_by(module, labels, "torch.arange"):
         return True
     value = module.definition(labels, labels) or labels
     return any(
         module.last_name(call.func) in TENSORS
-        and any(module.dotted(each.func) == "range" for each in everywhere(call.args[0], ast.Call))
+        and any(module.dotted(each.func) in RANGES for each in everywhere(call.args[0], ast.Call))
         for call in everywhere(value, ast.Call)
         if call.args and isinstance(call.args[0], ast.Call)
     )
 
 
 def is_of_arange(module: Module, labels: ast.expr) -> bool:
-    """Whether labels are computed from such: ``n - n % 2 * 2 + 1`` are those of pairs in turns."""
+    """Whether labels are computed from such: ``n - n % 2 * 2 + 1`` are those of pairs in turns.
+
+    ``torch.cat([n[half:], n[:half]])`` and ``n.roll(half)`` are those of two halves.
+    """
     value = module.definition(labels, labels) or labels
-    names = everywhere(value, ast.Name) if isinstance(value, ast.BinOp) else []
+    turns = isinstance(value, ast.Call) and module.last_name(value.func) in TURNING
+    names = everywhere(value, ast.Name) if turns or isinstance(value, ast.BinOp) else []
     return any(is_arange(module, name) for name in names)
 
 
