@@ -43,9 +43,9 @@ from ..source.tree import (
     within,
 )
 from .averaged_by_hand import average_before_steps
+from .batches_without_loader import edits_to_share_batches
 from .chosen_cards import NotShareableError, cards_left_to_launcher
 from .process_group import are_alternatives
-from .turns import edits_to_take_turns
 
 SEES_PARAMETERS = ("parameters", "named_parameters")
 READS = frozenset(
@@ -119,7 +119,7 @@ def refuse_other_work(program: Program, loops: list[TrainLoop]) -> None:
     for loop in loops:
         if loop.loader is None:
             try:
-                edits_to_take_turns(program, loop)  # DF401 makes them when there is a group
+                edits_to_share_batches(program, loop)  # DF401 makes them when there is a group
             except NotDealtError as error:
                 why = f"no DataLoader of its batches could be found, and {error}"
                 raise NotShareableError(why) from None

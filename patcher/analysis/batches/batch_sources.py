@@ -42,7 +42,16 @@ AROUND = (
     "progress_bar",
 )  # calls that loop as their first argument does
 NUMBERS = ("range", "trange", "arange", "permutation", "randperm")
-CHOOSING = ("randint", "randperm", "permutation", "choice", "choices", "sample", "multinomial")
+CHOOSING = (
+    "randint",
+    "integers",
+    "randperm",
+    "permutation",
+    "choice",
+    "choices",
+    "sample",
+    "multinomial",
+)
 
 
 @record
