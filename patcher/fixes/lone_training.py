@@ -121,7 +121,9 @@ def refuse_other_work(program: Program, loops: list[TrainLoop]) -> None:
             try:
                 edits_to_share_batches(program, loop)  # DF401 makes them when there is a group
             except NotDealtError as error:
-                why = f"no DataLoader of its batches could be found, and {error}"
+                file = loop.module.source.path.name
+                where = "" if loop.module is loops[0].module else f" in {file}"
+                why = f"no DataLoader of its batches could be found{where}, and {error}"
                 raise NotShareableError(why) from None
         else:
             refuse_followers(loop)
