@@ -13,7 +13,7 @@ from ...source.module import Module
 from ...source.tree import argument
 
 # Where a call takes how many it draws: the place of the argument, and its keyword.
-SIZES = {
+SIZES: dict[str, dict[str, tuple[int | None, str]]] = {
     "numpy": {
         **dict.fromkeys(("randint", "normal", "uniform"), (2, "size")),
         **dict.fromkeys(("choice", "random", "random_sample"), (1, "size")),
@@ -51,8 +51,9 @@ def library_of(module: Module, call: ast.Call) -> str:
         return "numpy"
     if root in ("random", "torch"):
         return root
-    is_method = isinstance(call.func, ast.Attribute)
-    return "numpy" if is_method and call.func.attr in SIZES["numpy"] | dict.fromkeys(ORDERS) else ""
+    if not isinstance(call.func, ast.Attribute):
+        return ""
+    return "numpy" if call.func.attr in {*SIZES["numpy"], *ORDERS} else ""
 
 
 def drawn_batch(module: Module, call: ast.Call) -> DrawnBatch | None:
@@ -67,7 +68,7 @@ def drawn_batch(module: Module, call: ast.Call) -> DrawnBatch | None:
     place = SIZES.get(library, {}).get(name)
     if place is None:
         return None
-    size = size_of(call, library, name, *place)
+    size: ast.expr | None = size_of(call, library, name, *place)
     while isinstance(size, ast.Tuple | ast.List) and size.elts:
         size = size.elts[0]
     return None if size is None else DrawnBatch(module, call, size, name in OF_INDICES)
