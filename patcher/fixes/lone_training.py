@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from ...record import record
 from ..analysis.batches.batch_taint import NotDealtError
 from ..analysis.batches.carried_state import carried_names
+from ..analysis.batches.rates_by_batch import refuse_rates_by_batch
 from ..analysis.batches.summed_losses import refuse_summed_losses
 from ..analysis.language.name_flow import names_in, spread
 from ..analysis.language.training_calls import GRADLESS
@@ -128,6 +129,8 @@ def refuse_other_work(program: Program, loops: list[TrainLoop]) -> None:
         else:
             refuse_followers(loop)
         try:
+            if loop.loader is not None:
+                refuse_rates_by_batch(program, loop)
             refuse_summed_losses(program, loop, even_if_divided=False)
         except NotDealtError as error:
             raise NotShareableError(str(error)) from None

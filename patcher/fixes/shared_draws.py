@@ -14,6 +14,7 @@ from ..analysis.batches.batch_taint import NotDealtError, refuse_turns_that_part
 from ..analysis.batches.drawn_batches import DrawnBatch, drawn_batch, draws_one
 from ..analysis.batches.own_decisions import refuse_own_decisions
 from ..analysis.batches.random_draws import ALIKE, draws_below, refuse_apart
+from ..analysis.batches.rates_by_batch import refuse_rates_by_batch
 from ..analysis.language.name_flow import FILLING, names_in, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.language.training_calls import GRADLESS
@@ -53,6 +54,7 @@ def edits_to_share_draws(program: Program, loop: TrainLoop) -> list[tuple[Module
     refuse_turns_that_part(program, loop, taint)
     own = taint.names & (bound_names_of_steps(loop) | {each for each in taint.names if "." in each})
     refuse_own_decisions(program, module, steps, own)
+    refuse_rates_by_batch(program, loop, taken)
     sizes = sizes_of(program, drawn)
     edits: dict[tuple[Module, Edit], None] = {}
     for each in drawn:

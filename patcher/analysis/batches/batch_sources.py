@@ -12,6 +12,7 @@ import ast
 from ....record import record
 from ...source.module import Module
 from ...source.tree import (
+    argument_values,
     below,
     everywhere,
     names_within,
@@ -34,6 +35,7 @@ from .batch_origins import refuse_unknown_origin
 from .batch_taint import NotDealtError, refuse_turns_that_part
 from .carried_state import refuse_carried
 from .random_draws import draws_below
+from .steps_apart import refuse_steps_apart
 
 AROUND = (
     "enumerate",
@@ -85,7 +87,7 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     line = f"line {steps.lineno}"
     if not isinstance(steps, ast.For):
         raise NotDealtError(f"{line} is no for loop, whose turns could be dealt")
-    if steps.orelse or loop.step_test is not None or loop.goes_back_elsewhere:
+    if steps.orelse or loop.step_test is not None:
         raise NotDealtError(f"what a step of {line} does cannot be followed")
     if program.unread:
         name = program.unread[0][2]
@@ -110,6 +112,8 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     refuse_draws(program, loop)
     refuse_carried(program, loop, taint)
     refuse_turns_that_part(program, loop, taint)
+    if loop.goes_back_elsewhere:
+        refuse_steps_apart(program, loop)
     return found
 
 
@@ -199,6 +203,9 @@ def refuse_whole_data(
         if is_backward(call) and isinstance(call.func, ast.Attribute)
         for name in names_in(call.func.value)
     }
+    for call in loop.backwards:
+        if not is_backward(call):  # of a function that goes back, what it gets
+            losses = losses.union(*map(names_in, argument_values(call)))
     if not losses & taint.names and not any(
         names_in(call.func.value) & taint.names
         for call in loop.backwards
