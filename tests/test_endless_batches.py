@@ -109,3 +109,53 @@ def test_a_sampler_that_a_function_makes_has_an_order_in_each_pass(
     text = text.replace("shuffle=True", "sampler=sampler_of(data, True)")
     text = text.replace("\ntorch.dist", MADE.format(kind=kind) + "\ntorch.dist")
     assert (NUMBER in fixed("DF402", text)) is is_dealt
+
+
+OBJECT = """class Endless:
+    def __init__(self, loader, device=None):
+        self.device = device
+        {kept}
+        self.batches = iter(self.loader)
+
+    def {next}(self):
+        try:
+            return next(self.batches)
+        except StopIteration:
+            {again}
+            return next(self.batches)
+
+def infinite(loader):"""
+ANEW = "self.batches = iter(self.loader)"
+
+
+def of_object(kept: str = "self.loader = loader", again: str = ANEW, name: str = "__next__") -> str:
+    text = script("pass").replace("infinite(train)", "Endless(train)")
+    code = OBJECT.format(kept=kept, again=again, next=name)
+    text = text.replace("def infinite(loader):", code)
+    return (
+        text if name == "__next__" else text.replace("next(batches)).mean", "batches.next()).mean")
+    )
+
+
+@pytest.mark.parametrize("name", ["__next__", "next"])
+def test_each_pass_of_an_object_has_an_order_of_its_own(name: str) -> None:
+    dealt = fixed("DF401", of_object(name=name))
+    assert "train = DataLoader(data, batch_size=8, shuffle=not torch.distributed" in dealt
+    numbered = fixed("DF402", dealt)
+    own, number = SAMPLER.replace("loader", "self.loader"), NUMBER.replace("lo", "self.lo")
+    assert f"StopIteration:\n            {own}\n                {number}\n" in numbered
+    assert found("DF402", numbered) == []
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {"kept": "self.loader = loader\n        self.loader = Other(loader)"},
+        {"again": "self.batches = iter(other)"},
+        {"again": "raise"},
+    ],
+    ids=["goes over something else", "goes on with something else", "ends"],
+)
+def test_another_object_is_not_taken_for_one_without_end(parts: dict[str, str]) -> None:
+    text = of_object(**parts)
+    assert "self.loader.sampler" not in fixed("DF402", fixed("DF401", text))

@@ -37,6 +37,16 @@ FOUND = [
             for batch in loader:
                 model(batch).backward()
         """),
+    ("what a function of a table returns", """
+        def one(size):
+            return DataLoader(mine, size)
+        def other(size):
+            loader = DataLoader(yours, size)
+            return loader
+        MAKERS = {"one": one, "other": other}
+        for batch in MAKERS[args.data](8):
+            model(batch).backward()
+        """),
     ("the last of a tuple, by its number", """
         loaders = (None, DataLoader(mine))
         for batch in loaders[1]:
@@ -305,6 +315,13 @@ UNKNOWN = [
     ("a list of some of its batches", """
         batches = [batch for batch in DataLoader(mine) if len(batch) > 2]
         for batch in batches:
+            model(batch).backward()
+        """),
+    ("what a table of functions and others returns", """
+        def one(size):
+            return DataLoader(mine, size)
+        MAKERS = {"one": one, "other": library.other}
+        for batch in MAKERS[args.data](8):
             model(batch).backward()
         """),
     ("a generator that leaves batches out", """

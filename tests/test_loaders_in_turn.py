@@ -62,6 +62,11 @@ UNKNOWN = [
         "for loader in both:\n    for batch in loader:\n        " + STEP),
     ("steps with one of them alone", TWO + "for name, loader in zip(names, [first, second]):\n"
         "    for batch in loader:\n        if name == kind:\n            " + STEP),
+    ("steps by a number of theirs", TWO + "for i, loader in enumerate([first, second]):\n"
+        "    trains = i == 0\n    for batch in loader:\n        if trains:\n            " + STEP),
+    ("steps with one of them, by what it is", TWO + "for i, loader in enumerate([first, second]):\n"
+        "    trains = loader is first\n    for batch in loader:\n        if trains:\n"
+        "            " + STEP),
 ]  # fmt: skip
 
 

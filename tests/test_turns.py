@@ -166,7 +166,7 @@ REFUSED = {
     ),
     "draws in a step": (
         {"batch": "part = torch.randint(32, (4,)); inputs, labels = x[part], y[i : i + 4]"},
-        "a step draws at random, by torch.randint() in line 29 of script.py",
+        "line 29 draws the batch of each step, which ranks cannot share: line 29 picks by the",
     ),
     "a step that one rank skips": (
         {"batch": f"if i > 20: continue\n        {CUT}"},

@@ -91,6 +91,14 @@ def share_of_batches(batches):
     return ((each * world_size)[rank] for each in rounds)
 
 
+def share_of_drawn(drawn):
+    """A rank's part of what all ranks have drawn alike; all of it where it is to evaluate."""
+    if not torch.distributed.is_initialized() or not torch.is_grad_enabled():
+        return drawn
+    rank, size = torch.distributed.get_rank(), len(drawn) // torch.distributed.get_world_size()
+    return drawn[rank * size : (rank + 1) * size]
+
+
 def draw_alike():
     """Let all ranks draw the random numbers that rank 0 would draw next."""
     if not torch.distributed.is_initialized():

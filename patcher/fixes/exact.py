@@ -23,6 +23,7 @@ from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Rewrite
 from ..editing.helpers import helper_names
 from ..findings import Finding
+from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import argument, below, bound_names, everywhere, mentions
 from .batch_sharing import (
@@ -152,6 +153,13 @@ def training_loader(program: Program, loop: TrainLoop) -> Loader:
     loader, module, steps = loop.loader, loop.module, loop.steps
     if loader is None or not (isinstance(steps, ast.For) or is_one_of_cycles(loader)):
         raise refusal(module, steps, "no one DataLoader that it goes through is known")
+    if any(
+        other.module is loader.module
+        and other.made_by == loader.made_by
+        and not exclusive(loader.call, other.call)
+        for other in loader.others
+    ):
+        raise refusal(module, steps, "it goes through several DataLoaders in turn")
     if evaluation_loaders(program, loader) and not non_training_test(program, loader):
         raise refusal(loader.module, loader.call, "it makes the loader of an evaluation, too")
     made_here = loader.module is module and module.function(loader.call) is module.function(steps)

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from ...record import record
 from ..analysis.batches.batch_taint import NotDealtError
 from ..analysis.batches.carried_state import carried_names
+from ..analysis.batches.rates_by_batch import refuse_rates_by_batch
 from ..analysis.batches.summed_losses import refuse_summed_losses
 from ..analysis.language.name_flow import names_in, spread
 from ..analysis.language.training_calls import GRADLESS
@@ -43,9 +44,9 @@ from ..source.tree import (
     within,
 )
 from .averaged_by_hand import average_before_steps
+from .batches_without_loader import edits_to_share_batches
 from .chosen_cards import NotShareableError, cards_left_to_launcher
 from .process_group import are_alternatives
-from .turns import edits_to_take_turns
 
 SEES_PARAMETERS = ("parameters", "named_parameters")
 READS = frozenset(
@@ -119,13 +120,17 @@ def refuse_other_work(program: Program, loops: list[TrainLoop]) -> None:
     for loop in loops:
         if loop.loader is None:
             try:
-                edits_to_take_turns(program, loop)  # DF401 makes them when there is a group
+                edits_to_share_batches(program, loop)  # DF401 makes them when there is a group
             except NotDealtError as error:
-                why = f"no DataLoader of its batches could be found, and {error}"
+                file = loop.module.source.path.name
+                where = "" if loop.module is loops[0].module else f" in {file}"
+                why = f"no DataLoader of its batches could be found{where}, and {error}"
                 raise NotShareableError(why) from None
         else:
             refuse_followers(loop)
         try:
+            if loop.loader is not None:
+                refuse_rates_by_batch(program, loop)
             refuse_summed_losses(program, loop, even_if_divided=False)
         except NotDealtError as error:
             raise NotShareableError(str(error)) from None

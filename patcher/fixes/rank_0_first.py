@@ -9,6 +9,7 @@ from ..analysis.effects.early_reads import EXISTS
 from ..analysis.effects.file_effects import file_uses
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.names import answered_once
+from ..analysis.language.training_calls import GRADLESS
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
 from ..analysis.training.program import Program
@@ -23,6 +24,7 @@ from ..source.tree import (
     is_inside,
     is_true,
     keyword,
+    mentions,
     position,
     within,
 )
@@ -36,6 +38,12 @@ FETCHES = {
 }
 SHELLS = ("system", "run", "call", "check_call", "check_output", "Popen")
 TOOLS = ("wget", "curl", "unzip", "tar ", "gdown", "git clone")
+WRITES = {
+    *("save", "savez", "savez_compressed", "savetxt", "dump", "to_csv", "to_pickle", "to_json"),
+    *("to_parquet", "to_feather", "imwrite", "imsave", "write_text", "write_bytes"),
+}
+RUNS = ("backward", "eval", "DataLoader")
+SEVERAL = 2  # files that are written where one is missing: no rename makes both appear at once
 MAX_DEPTH = 4
 PER_EXAMPLE = ("__getitem__", "forward", "__iter__", "__next__")
 
@@ -54,12 +62,41 @@ def fetching_tests(program: Program, module: Module) -> list[tuple[ast.If, ast.C
         return []
     found = []
     for test in module.nodes(ast.If):
-        for call in within(branch_if_missing(module, test) or [], ast.Call):
-            loop = writes_in_loops(program, module).get(call)
-            if fetches(program, module, call, 0) or (loop and is_inside(loop, test)):
-                found.append((test, call))
-                break
+        branch = branch_if_missing(module, test) or []
+        calls = within(branch, ast.Call)
+        loops = writes_in_loops(program, module)
+        fetching = [
+            call
+            for call in calls
+            if fetches(program, module, call, 0) or (call in loops and is_inside(loops[call], test))
+        ]
+        writing = [call for call in calls if not fetching for _ in writes(program, module, call)]
+        if fetching or (len(writing) >= SEVERAL and not runs_model(program, module, branch)):
+            found.append((test, (fetching or writing)[0]))
     return found
+
+
+def runs_model(program: Program, module: Module, branch: list[ast.stmt]) -> bool:
+    """Whether code trains or evaluates, where ranks may have parts of the data, and meet."""
+    below = program.functions_below(module, *branch)
+    loops: list[ast.AST] = [each.loop for each in program.evaluations]
+    loops += [each.steps for each in program.train_loops]
+    places = [*branch, *(function for _, function in below)]
+    return any(
+        any(is_inside(loop, place) or loop is place for loop in loops)
+        or any(where.last_name(call.func) in RUNS for call in everywhere(place, ast.Call))
+        for where, place in (*((module, each) for each in branch), *below)
+    ) or any(mentions(place, name) for place in places for name in GRADLESS)
+
+
+def writes(program: Program, module: Module, call: ast.Call, depth: int = 0) -> Iterator[ast.Call]:
+    """The calls by which a call writes whole files, itself or in functions of the program."""
+    own = program.callees(module, call)
+    if module.last_name(call.func) in WRITES and not own:
+        yield call
+    for where, function in own if depth < MAX_DEPTH else ():
+        for inner in within(function.body, ast.Call):
+            yield from writes(program, where, inner, depth + 1)
 
 
 def branch_if_missing(module: Module, test: ast.If) -> list[ast.stmt] | None:
@@ -114,9 +151,9 @@ def writes_in_loops(program: Program, module: Module) -> dict[ast.Call, ast.stmt
 @answered_once
 def fetches_in(program: Program, module: Module, function: Function, depth: int) -> bool:
     """Whether any call in a function fetches or unpacks files."""
-    writes = writes_in_loops(program, module)
+    in_loops = writes_in_loops(program, module)
     calls = within(function.body, ast.Call)
-    return any(call in writes or fetches(program, module, call, depth) for call in calls)
+    return any(call in in_loops or fetches(program, module, call, depth) for call in calls)
 
 
 def is_fetched_in_turn(program: Program, module: Module, node: ast.AST) -> bool:

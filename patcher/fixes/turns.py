@@ -9,6 +9,7 @@ from ..analysis.batches.batch_origins import refuse_order_of_sets
 from ..analysis.batches.batch_sources import batch_source
 from ..analysis.batches.batch_taint import NotDealtError
 from ..analysis.batches.random_draws import ALIKE, draws_of, is_seeded
+from ..analysis.batches.rates_by_batch import refuse_rates_by_batch
 from ..analysis.batches.summed_losses import refuse_summed_losses
 from ..analysis.language.name_flow import spread
 from ..analysis.ranks.before_group import runs_before_group
@@ -32,6 +33,7 @@ def edits_to_take_turns(program: Program, loop: TrainLoop) -> list[tuple[Module,
     taint = spread(steps.body, {*source.numbers, *source.items})
     horizons = horizons_of_all(program, loop, source.whole)
     refuse_other_plans(program, loop, taint)
+    refuse_rates_by_batch(program, loop)
     refuse_summed_losses(program, loop, even_if_divided=True)
     sums = sums_of_all(program, loop, taint, source)
     draws = draws_of(program, module, steps)

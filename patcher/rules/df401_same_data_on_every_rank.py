@@ -18,7 +18,9 @@ Fix          DistributedSampler for a rank, RandomSampler for a lone process; fo
              Where no DataLoader makes the batches, but the loop itself, a generator or a list:
              ranks take turns (share_of_batches), equally often, and draw rank 0's random numbers
              ahead of what orders the examples (draw_alike). Sums over a rank's batches that are
-             divided by the number of all are added up (gathered).
+             divided by the number of all are added up (gathered). Where each step draws the
+             examples of its batch, ranks draw as many as all of them need, and each takes its share
+             (share_of_drawn).
 Fix safety   Safe: a lone process keeps its sampler, and its batches. Only reported where the data
              only iterates, as an IterableDataset takes no sampler: deal by rank in its __iter__;
              and for batches without a DataLoader where it is not certain that all ranks go over
@@ -38,6 +40,7 @@ from ..analysis.batches.drawn_examples import drawn_example, ranks_draw_alike
 from ..analysis.models.wrapping import never_steps
 from ..analysis.ranks.batch_samplers import deals_by_rank
 from ..analysis.ranks.dealing import (
+    SHARE_OF_DRAWN,
     deals,
     dealt_by_hand,
     is_for_lone_process,
@@ -58,6 +61,7 @@ from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.batches_without_loader import edits_to_share_batches
 from ..fixes.counted_cards import IN_GROUP
 from ..fixes.dataset_by_name import dataset_by_name
 from ..fixes.dealt_batches import deal_batches
@@ -67,7 +71,6 @@ from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, 
 from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
 from ..fixes.process_group import lone_process_test, shares_batches
 from ..fixes.samplers_or_none import deal_without_sampler, may_be_none
-from ..fixes.turns import edits_to_take_turns
 from ..source.module import Module
 from ..source.tree import (
     argument,
@@ -229,12 +232,12 @@ def tells_library_of_ranks(program: Program) -> bool:
 
 def without_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """The findings of a loop that makes its batches itself, where ranks take no turns yet."""
-    if takes_turns(loop.steps):
+    if takes_turns(loop.steps) or program.calls_to(SHARE_OF_DRAWN):
         return
     because = "no DataLoader of its batches could be found, and nothing deals by rank"
     edits: dict[Module, list[Edit]] = {}
     try:
-        for module, edit in edits_to_take_turns(program, loop):
+        for module, edit in edits_to_share_batches(program, loop):
             edits.setdefault(module, []).append(edit)
     except NotDealtError as error:
         severity = Severity.DEGRADED if may_draw_apart(program, loop) else None

@@ -71,13 +71,13 @@ def findings(program: Program) -> Iterator[Finding]:
         if roles_reaching(program, loop.module, loop.steps) & RANKS == {Role.MAIN}:
             continue  # the others have left
         cycle = loop.loader.cycle if loop.loader is not None else None
-        endless = cycle and endless_batches(program, loop.module, cycle)
+        endless = cycle and endless_batches(program, program.module_of(cycle), cycle)
         if endless and dealt and (dealt.distributed_samplers or gets_rank_sampler(program, dealt)):
             yield from next_numbers(program, endless, dealt)
             continue
         if cycle is not None and not endless and keeps_first_epoch(loop, cycle):
             yield Finding(
-                loop.module,
+                program.module_of(cycle),
                 cycle,
                 "cycle() keeps the first epoch's batches and deals them again, alone too",
                 severity=Severity.NOTE,
@@ -388,7 +388,7 @@ def next_numbers(program: Program, again: EndlessBatches, dealt: Loader) -> Iter
     """The findings of a generator that begins its loader anew, without end."""
     where, name = again.module, again.loader
     kind = kind_of_sampler(dealt) if where is dealt.module else "DistributedSampler"
-    sampler = f"{name}.sampler"
+    sampler = f"{again.text}.sampler"
     arguments = [
         (module, argument_for_parameter(where, again.function, call, name))
         for module, call in program.callers(again.function)

@@ -22,6 +22,7 @@ from collections.abc import Iterator
 from ..analysis.batches.drawn_data import draws_of_data, is_of_table
 from ..analysis.batches.global_seeds import is_drawn, is_on_demand
 from ..analysis.language.call_graph import reachable_functions
+from ..analysis.ranks.dealing import SHARE_OF_DRAWN
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
@@ -89,6 +90,8 @@ def findings(program: Program) -> Iterator[Finding]:
             severity = Severity.DEGRADED
             yield Finding(where, made, because, edits, severity=severity, safety=Safety.SAFE)
     for module, call in draws:
+        if is_shared(module, call):
+            continue
         name = module.dotted(call.func)
         seed = next((s for m, s in seeds if is_seeded_before(program, m, s, module, call)), None)
         if seed is None:
@@ -96,6 +99,14 @@ def findings(program: Program) -> Iterator[Finding]:
         else:
             because = f"line {seed.lineno} seeds each rank differently before {name}"
             yield Finding(module, call, because, severity=Severity.DEGRADED)
+
+
+def is_shared(module: Module, call: ast.Call) -> bool:
+    """Whether ranks take shares of what a call draws, as a patch lets them."""
+    return any(
+        isinstance(up, ast.Call) and module.last_name(up.func) == SHARE_OF_DRAWN
+        for up in module.ancestors(call)
+    )
 
 
 def draws_batches(program: Program) -> bool:

@@ -25,6 +25,7 @@ from ..analysis.batches.random_draws import (
 )
 from ..analysis.batches.torch_draws import seeds_torch, torch_draws
 from ..analysis.models.wrapper_attributes import is_gradless
+from ..analysis.ranks.dealing import SHARE_OF_DRAWN
 from ..analysis.training.evaluations import is_gradless as is_gradless_function
 from ..analysis.training.program import (
     Program,
@@ -63,6 +64,11 @@ def noise_of_steps(program: Program) -> Iterator[tuple[Module, ast.Call]]:
     """Draws of tensors, one number for each example or more, in steps that compute gradients."""
     for module, call in torch_draws(program):
         if module.last_name(call.func) in AGREED or is_for_all(module, call):
+            continue
+        if any(
+            isinstance(up, ast.Call) and module.last_name(up.func) == SHARE_OF_DRAWN
+            for up in module.ancestors(call)
+        ):
             continue
         function = module.function(call)
         is_decorated = function is not None and is_gradless_function(module, function)

@@ -3,7 +3,8 @@
 What         A data set of torchvision, torchaudio or torchtext with download=True, one of graphs,
              which torch_geometric or dgl prepares where its files are not there, or a file that is
              downloaded, unpacked or filled (h5py, lmdb, or one file after the other) then, in a
-             script whose ranks all come to it.
+             script whose ranks all come to it. So are several files that are written where one of
+             them is missing.
 At run time  On the first run N ranks write one archive and unpack it into one folder: a checksum
              that does not match, a file that ends too early, or an import of half the images.
 Example      train_set = torchvision.datasets.CIFAR10("data", train=True, download=True)

@@ -13,6 +13,7 @@ from ....record import record
 from ...source.module import Module
 from ...source.tree import (
     FUNCTIONS,
+    argument_values,
     below,
     everywhere,
     names_within,
@@ -35,6 +36,7 @@ from .batch_origins import refuse_unknown_origin
 from .batch_taint import NotDealtError, refuse_turns_that_part
 from .carried_state import refuse_carried
 from .random_draws import draws_below
+from .steps_apart import refuse_steps_apart
 
 AROUND = (
     "enumerate",
@@ -43,7 +45,16 @@ AROUND = (
     "progress_bar",
 )  # calls that loop as their first argument does
 NUMBERS = ("range", "trange", "arange", "permutation", "randperm")
-CHOOSING = ("randint", "randperm", "permutation", "choice", "choices", "sample", "multinomial")
+CHOOSING = (
+    "randint",
+    "integers",
+    "randperm",
+    "permutation",
+    "choice",
+    "choices",
+    "sample",
+    "multinomial",
+)
 
 
 @record
@@ -101,7 +112,7 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     line = f"line {steps.lineno}"
     if not isinstance(steps, ast.For):
         raise NotDealtError(f"{line} is no for loop, whose turns could be dealt")
-    if steps.orelse or loop.step_test is not None or loop.goes_back_elsewhere:
+    if steps.orelse or loop.step_test is not None:
         raise NotDealtError(f"what a step of {line} does cannot be followed")
     if program.unread:
         name = program.unread[0][2]
@@ -127,6 +138,8 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     refuse_draws(program, loop)
     refuse_carried(program, loop, taint)
     refuse_turns_that_part(program, loop, taint)
+    if loop.goes_back_elsewhere:
+        refuse_steps_apart(program, loop)
     return found
 
 
@@ -216,6 +229,9 @@ def refuse_whole_data(
         if is_backward(call) and isinstance(call.func, ast.Attribute)
         for name in names_in(call.func.value)
     }
+    for call in loop.backwards:
+        if not is_backward(call):  # of a function that goes back, what it gets
+            losses = losses.union(*map(names_in, argument_values(call)))
     if not losses & taint.names and not any(
         names_in(call.func.value) & taint.names
         for call in loop.backwards

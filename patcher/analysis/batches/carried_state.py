@@ -6,10 +6,20 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import below, bound_names, everywhere, is_within, names_within, position, within
-from ..language.name_flow import Tainted, names_in, spread
+from ...source.tree import (
+    Function,
+    argument_values,
+    below,
+    bound_names,
+    everywhere,
+    is_within,
+    names_within,
+    position,
+    within,
+)
+from ..language.name_flow import Tainted, names_in, roots, spread
 from ..training.program import Program
-from ..training.train_loops import TrainLoop
+from ..training.train_loops import TrainLoop, is_backward
 from .batch_taint import NotDealtError
 
 COMPREHENSIONS: tuple[type[ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp], ...] = (
@@ -22,8 +32,10 @@ def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
     module, body = loop.module, loop.steps.body
     losses: set[str] = set()
     for call in loop.backwards:
-        if isinstance(call.func, ast.Attribute):
+        if is_backward(call) and isinstance(call.func, ast.Attribute):
             losses |= names_in(call.func.value)
+        else:  # of a function that goes back, what it gets
+            losses = losses.union(*map(names_in, argument_values(call)))
     own = bound_names(loop.steps.target) if isinstance(loop.steps, ast.For) else set[str]()
     for name, line in carried_names(body, taint):
         if name in own:
@@ -32,6 +44,10 @@ def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
             raise NotDealtError(
                 f"they follow each other: line {line} goes on with the {name} of the batch before"
             )
+    for name, line in kept_by_functions(program, loop) if loop.goes_back_elsewhere else ():
+        raise NotDealtError(
+            f"they may follow each other: in line {line} a step keeps {name} for the next one"
+        )
     for where, attribute in kept_by_networks(program):
         if not resets(program, module, body, attribute):
             raise NotDealtError(
@@ -70,6 +86,64 @@ def carried_names(body: list[ast.stmt], taint: Tainted) -> Iterator[tuple[str, i
             yield name, early[0].lineno
         elif isinstance(first, ast.AugAssign):
             yield name, first.lineno
+
+
+def kept_by_functions(program: Program, loop: TrainLoop) -> Iterator[tuple[str, int]]:
+    """What functions of a step bind for other functions or later steps, and a loss is made of.
+
+    Attributes of objects and global names; each with the line where it is bound.
+    """
+    found = program.functions_below(loop.module, *loop.steps.body)
+    places = [each for _, each in found if each.name != "forward"]
+    read: dict[str, list[Function]] = {}
+    for function in places:
+        for name in {*names_in(function)}:
+            read.setdefault(name, []).append(function)
+    for function in places:
+        shared = {name for each in within(function.body, ast.Global) for name in each.names}
+        shared |= {name for each in within(function.body, ast.Nonlocal) for name in each.names}
+        for stmt in (*within(function.body, ast.Assign), *within(function.body, ast.AugAssign)):
+            targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
+            for name in sorted(set[str]().union(*map(roots, targets))):
+                is_kept = name.startswith("self.") or name in shared
+                if is_kept and any(
+                    leads_to_loss(each, name, each is not function) for each in read.get(name, ())
+                ):
+                    yield name, stmt.lineno
+
+
+def leads_to_loss(function: Function, name: str, is_bound_elsewhere: bool) -> bool:
+    """Whether a function makes a loss of a name; where it binds it too, of what it had before."""
+    losses = {
+        each
+        for call in within(function.body, ast.Call)
+        if is_backward(call) and isinstance(call.func, ast.Attribute)
+        for each in names_in(call.func.value)
+    }
+    if not spread(function.body, {name}).names & losses:
+        return False
+    if is_bound_elsewhere:
+        return True
+    places = sorted(
+        (
+            node
+            for node in (*within(function.body, ast.Attribute), *within(function.body, ast.Name))
+            if (f"self.{node.attr}" if isinstance(node, ast.Attribute) else node.id) == name
+        ),
+        key=position,
+    )
+    stores = [node for node in places if isinstance(node.ctx, ast.Store)]
+    loads = [node for node in places if isinstance(node.ctx, ast.Load)]
+    first = stores[0]
+    stmt = next(
+        each
+        for kind in (ast.Assign, ast.AugAssign)
+        for each in within(function.body, kind)
+        if is_within(first, [each])
+    )
+    return isinstance(stmt, ast.AugAssign) or any(
+        position(load) < position(first) or load in below(stmt.value) for load in loads
+    )
 
 
 def names_of_comprehensions(body: list[ast.stmt]) -> set[ast.Name]:

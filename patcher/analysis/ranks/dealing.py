@@ -19,6 +19,7 @@ from .rank_reach import UNKNOWN, Role, value_for_role
 # Parameters of data sets and samplers that take a rank.
 SHARD_WORDS = ("shard_id", "shard_index", "shard_idx", "shard", "rank", "index", "process_index")
 TURNS = "share_of_batches"  # of helper_code.py: every n-th batch of what makes them
+SHARE_OF_DRAWN = "share_of_drawn"  # of helper_code.py: a rank's part of what all of them draw
 ITERATES_ONLY = ("torchtext", "torchdata", "webdataset")  # their data sets take no sampler
 SHARDING_METHODS = ("shard", "islice")  # datasets.Dataset.shard(n, rank), islice(it, rank, None, n)
 SPLITTING = ("split", "chunk", "tensor_split", "array_split")  # in parts, of which each is a rank's

@@ -3,6 +3,7 @@
 ``def infinite(loader): while True: yield from loader``, as scripts that count steps have them.
 Unlike itertools.cycle they keep no batch: each pass begins the loader anew, in another order.
 Others give each batch on, moved to a card: ``for batch in loader: yield batch.cuda()``.
+Objects of classes do so too, which begin ``iter(self.loader)`` anew in their ``__next__``.
 """
 
 from __future__ import annotations
@@ -21,12 +22,13 @@ COUNTS_ON = ("count", "repeat")
 
 @record
 class EndlessBatches:
-    """A generator over a loader, which is its first argument."""
+    """A generator, or the constructor of an object, over a loader, which is its first argument."""
 
     module: Module
     function: Function
     loader: str  # the parameter
     passes: tuple[ast.stmt, ...]  # what begins a pass over it
+    text: str  # what the loader is called there
 
 
 def endless_batches(graph: CallGraph, module: Module, call: ast.Call) -> EndlessBatches | None:
@@ -34,6 +36,8 @@ def endless_batches(graph: CallGraph, module: Module, call: ast.Call) -> Endless
     if not call.args or not isinstance(call.func, ast.Name | ast.Attribute):
         return None
     for where, function in graph.callees(module, call)[:1]:
+        if function.name == "__init__":
+            return endless_object(where, function, module, call)
         yields = [*within(function.body, ast.Yield)], [*within(function.body, ast.YieldFrom)]
         if not any(yields):
             return None
@@ -41,7 +45,38 @@ def endless_batches(graph: CallGraph, module: Module, call: ast.Call) -> Endless
             passes = passes_over(where, function, name)
             passed = argument_for_parameter(where, function, call, name)
             if passes and passed is call.args[0] and (function, name) not in where.stores:
-                return EndlessBatches(where, function, name, passes)
+                return EndlessBatches(where, function, name, passes, name)
+    return None
+
+
+def endless_object(
+    where: Module, constructor: Function, module: Module, call: ast.Call
+) -> EndlessBatches | None:
+    """The same of an object whose ``__next__`` begins the loader anew where that ends.
+
+    ``except StopIteration: self.batches = iter(self.loader)``
+    """
+    owner = where.enclosing_class(constructor)
+    methods = [] if owner is None else [m for m in owner.body if isinstance(m, Function)]
+    taking = [method for method in methods if method.name in ("__next__", "next")]
+    for stmt in within(constructor.body, ast.Assign) if taking else ():
+        match stmt:
+            case ast.Assign(
+                targets=[ast.Attribute(value=ast.Name(id="self"), attr=attribute)],
+                value=ast.Name(id=name),
+            ) if name in parameters(constructor) and (constructor, name) not in where.stores:
+                text = f"self.{attribute}"
+                begun = [
+                    begin
+                    for handler in within(taking[0].body, ast.Try)
+                    for except_ in handler.handlers
+                    for begin in within(except_.body, ast.Assign)
+                    if where.text(begin.value) == f"iter({text})"
+                ]
+                is_bound_once = [where.text(v) for v in where.attribute_values.get(attribute, ())]
+                passed = argument_for_parameter(where, constructor, call, name)
+                if begun and passed is call.args[0] and is_bound_once == [name]:
+                    return EndlessBatches(where, constructor, name, tuple(begun), text)
     return None
 
 

@@ -152,8 +152,9 @@ def _trace_place(
     elements = elements_of(graph, module, node.value)
     loader: Loader | None = None
     if elements and isinstance(node.slice, ast.Constant) and isinstance(node.slice.value, int):
-        place = node.slice.value
-        loader = trace_loader(graph, *elements[place], depth + 1) if place < len(elements) else None
+        number = node.slice.value
+        chosen = elements[number] if number < len(elements) else None
+        loader = chosen and trace_loader(graph, *chosen, depth + 1)
     loader = loader or _trace_element(graph, module, node.value, None, depth + 1)
     is_placed = isinstance(node.slice, ast.Name | ast.Constant)
     if loader is None or loader.held_in is None or loader.name or not is_placed:
@@ -209,9 +210,29 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
         return trace_loader(graph, module, call.args[1], depth + 1)
     if (source_of_all := passed_on(graph, module, call)) is not None:
         return trace_loader(graph, *source_of_all, depth + 1)
+    if isinstance(call.func, ast.Subscript):
+        return _trace_table(graph, module, call, call.func.value, depth)
     results = _possible_results(graph, module, call)
     found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
     return found or _trace_iterated(graph, module, call, depth)
+
+
+def _trace_table(
+    graph: CallGraph, module: Module, call: ast.Call, table: ast.expr, depth: int
+) -> Loader | None:
+    """What ``MAKERS[name](args)`` returns, where each function of the table makes a loader."""
+    found: list[Loader | None] = []
+    for where, element in elements_of(graph, module, table) or ():
+        known = graph.resolve(where, element)
+        results = (
+            [each.value for each in within(known[1].body, ast.Return) if each.value is not None]
+            if known is not None and isinstance(known[1], Function)
+            else []
+        )
+        found += [_trace_result(graph, known[0], each, call, depth) for each in results if known]
+        if not results:
+            return None
+    return of_any_branch(found) if all(found) else None
 
 
 def _trace_iterated(graph: CallGraph, module: Module, call: ast.Call, depth: int) -> Loader | None:
@@ -478,8 +499,8 @@ def _trace_element(
         case ast.Call(func=ast.Name(id="zip"), args=args) if index is not None:
             plain = index < len(args) and not any(isinstance(each, ast.Starred) for each in args)
             return _trace_element(graph, module, args[index], None, depth + 1) if plain else None
-        case ast.Call(func=ast.Name(id="enumerate"), args=[source, *_]) if index is not None:
-            return _trace_element(graph, module, source, None, depth + 1) if index == 1 else None
+        case ast.Call(func=ast.Name(id="enumerate"), args=[listed, *_]) if index is not None:
+            return _trace_element(graph, module, listed, None, depth + 1) if index == 1 else None
         case ast.Call(func=ast.Attribute(value=owner, attr="items"), args=[]):
             return _trace_element(graph, module, owner, None, depth + 1) if index == 1 else None
     if (elements := elements_of(graph, module, container)) is not None:

@@ -11,11 +11,12 @@ from ...source.tree import bound_names, everywhere, parameters, within
 from ..language.call_graph import CallGraph
 from ..language.dictionaries import in_phase, key_that_trains
 from ..language.listed import elements_of
-from ..language.name_flow import names_in
+from ..language.name_flow import names_in, spread
 from ..language.passed_arguments import argument_for_parameter
 from .constructed_loaders import Loader
 from .loaders import trace_loader
 
+STEPS = ("backward", "step", "zero_grad", "train", "eval")
 MAX_DEPTH = 4  # names and calls between a loop and the list
 
 
@@ -59,11 +60,41 @@ def loop_of_turns(
     for up in module.ancestors(loop):
         if isinstance(up, ast.For) and names & bound_names(up.target):
             found = {each.call for each in loaders_in_turn(graph, module, up)}
-            told = bound_names(up.target) - names_in(loop.iter)
-            tests = [each.test for each in within(up.body, ast.If)]
-            is_asked = any(told & names_in(test) for test in tests)
-            return up if found <= {each.call for each in every} and not is_asked else None
+            is_known = found <= {each.call for each in every}
+            return up if is_known and not steps_with_some(up, names_in(loop.iter)) else None
     return None
+
+
+def steps_with_some(turns: ast.For, loaders: set[str]) -> bool:
+    """Whether it hangs on which loader it is whether a loop steps with its batches.
+
+    By its number or name, or what is made of them, or as ``loader is train_loader``.
+    """
+    own = bound_names(turns.target) - loaders
+    for stmt in within(turns.body, ast.Assign):
+        if compares(stmt.value, loaders):
+            own |= bound_names(stmt)
+    told = spread(turns.body, own).names
+    for test in within(turns.body, ast.If):
+        branches = [*test.body, *test.orelse]
+        steps = any(
+            isinstance(call.func, ast.Attribute) and call.func.attr in STEPS
+            for call in within(branches, ast.Call)
+        )
+        leaves = any(within(branches, kind) for kind in (ast.Continue, ast.Break))
+        is_told = compares(test.test, loaders) or bool(told & names_in(test.test))
+        if is_told and (steps or leaves):
+            return True
+    return False
+
+
+def compares(node: ast.expr, names: set[str]) -> bool:
+    """Whether an expression compares what one of the names has, as ``loader is train_loader``."""
+    return any(
+        isinstance(side, ast.Name) and side.id in names
+        for compare in everywhere(node, ast.Compare)
+        for side in (compare.left, *compare.comparators)
+    )
 
 
 def listed_loaders(graph: CallGraph, module: Module, node: ast.expr) -> list[Loader]:
