@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from ...recipes.script_flags import Option
 from ..analysis.training.constructed_loaders import Loader
+from ..analysis.training.possible_values import values_of
 from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -64,16 +65,17 @@ def batch_size_sources(program: Program, loader: Loader) -> list[ast.expr]:
             ]
         for name in everywhere(value, ast.Name):
             definition = module.definition(name, value)
-            pending += [(module, definition)] if definition is not None else []
+            passed = values_of(program, module, name) if definition is None else ()
+            pending += [(module, definition)] if definition is not None else [*passed]
     return sources
 
 
 def is_divided_by_cards(module: Module, values: list[ast.expr]) -> bool:
     """Whether a batch is divided by what torch counts, cards or ranks, each of which has one."""
     counted = [
-        module.last_name(value.func) in ("device_count", "get_world_size")
+        module.last_name(call.func) in ("device_count", "get_world_size")
         for value in values
-        if isinstance(value, ast.Call)
+        for call in everywhere(value, ast.Call)
     ]
     divided = any(
         isinstance(node.op, ast.Div | ast.FloorDiv)
