@@ -67,6 +67,8 @@ def findings(program: Program) -> Iterator[Finding]:
         others = {each.name for each in all_loaders if each and each is not loop.loader}
         if is_told(program, loop, others) or deals_in_order(dealt):
             continue
+        if any(is_inside(loop.steps, each.steps) and goes_over(each, dealt) for each, _ in loops):
+            continue  # several steps of one batch
         if roles_reaching(program, loop.module, loop.steps) & RANKS == {Role.MAIN}:
             continue  # the others have left
         cycle = loop.loader.cycle if loop.loader is not None else None
@@ -146,6 +148,13 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
             (insert, *import_of(module, kind)),
         )
+
+
+def goes_over(loop: TrainLoop, dealt: Loader | None) -> bool:
+    """Whether a loop is over the loader that another one has."""
+    if loop.loader is None or dealt is None:
+        return False
+    return of_ranks(loop.loader).call is dealt.call
 
 
 def reads_name_of(text: str, epochs: ast.For | ast.While) -> bool:
