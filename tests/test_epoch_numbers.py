@@ -192,3 +192,52 @@ def test_a_loader_that_a_function_makes_in_each_epoch_gets_a_name_and_is_told() 
         "    for step, x in enumerate(train_loader):\n"
     ) in after
     assert found("DF402", after) == []
+
+
+METHODS = """\
+import torch
+from tqdm import tqdm
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Trainer:
+    def __init__(self, data):
+        torch.distributed.init_process_group("gloo")
+        self.loader = DataLoader(data, sampler=DistributedSampler(data))
+        self.model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+    def epochs(self):
+        return tqdm(list(range(9)))
+
+    def batches(self):
+        bar = {bar}
+        return bar
+
+    def train(self, epoch):
+        batches = self.batches()
+        for x in batches:
+            self.optimizer.zero_grad()
+            self.model(x).sum().backward()
+            self.optimizer.step()
+
+    def run(self):
+        for epoch in {epochs}:
+            self.train(epoch)
+
+Trainer(torch.rand(64, 4)).run()
+"""
+
+
+@pytest.mark.parametrize("epochs", ["range(9)", "list(range(9))", "self.epochs()"])
+@pytest.mark.parametrize("bar", ["tqdm(self.loader)", "self.loader"])
+def test_a_bar_that_a_method_returns_is_told_no_epoch(bar: str, epochs: str) -> None:
+    text = fixed("DF402", METHODS.format(bar=bar, epochs=epochs))
+    told = "batches" if bar == "self.loader" else "self.loader"
+    assert f"    {told}.sampler.set_epoch(epoch)\n" in text
+    assert not found("DF402", text)
+
+
+@pytest.mark.parametrize("epochs", ["[0, 1, 2]", "list(data)", "self.batches()"])
+def test_a_list_of_anything_counts_no_epochs(epochs: str) -> None:
+    text = METHODS.format(bar="tqdm(self.loader)", epochs=epochs)
+    assert ".set_epoch(epoch)" not in fixed("DF402", text)

@@ -94,6 +94,10 @@ NOOP: list[tuple[str, str]] = [
     ("the best weights so far", script(copy="", end="best = copy.deepcopy(model)")),
     ("weights drawn before they are wrapped", script(copy="model.apply(reset)")),
     ("weights that are only scaled", script(copy="", behind="model.apply(scale)")),
+    ("noise that a training draws", script(copy="", behind="fit(model)").replace(
+        "class Average",
+        "def fit(net):\n    noise.uniform_(-1, 1)\n    net(noise).sum().backward()\n"
+        "class Average")),
     ("another model", script(copy="", behind="other.apply(reset)")),
     ("gradients averaged by hand under one seed", by_hand("torch.manual_seed(1)")),
     ("weights that rank 0 broadcasts", by_hand(begin=BROADCAST)),

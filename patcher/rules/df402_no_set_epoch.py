@@ -20,11 +20,17 @@ from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.language.training_calls import calls_that_train
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
 from ..analysis.training.constructed_loaders import Loader, makes_rank_sampler
+from ..analysis.training.counting_loops import (
+    CountingLoop,
+    counting_loop,
+    counting_loops,
+    endless_loop,
+)
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import AROUND, trace_loader
 from ..analysis.training.program import Program
-from ..analysis.training.train_loops import TrainLoop, calls_around
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.branches import is_in
@@ -49,7 +55,6 @@ NO_NUMBER = "there is no epoch loop to call it from"
 UNTOLD = "no sampler is told the epoch, and whether one deals what this goes over cannot be told"
 LOADER_NAMES = ("train_loader", "epoch_loader")  # for a loader without one
 MAX_CALLERS = 4  # functions through which a loader is handed on
-CountingLoop = tuple[ast.For | ast.While, str]  # and the name it counts in
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -537,75 +542,3 @@ def name_at_call(module: Module, function: Function, place: CallPlace, name: str
         return caller.text(call.func.value) + dot + rest
     is_global = caller is module and (None, first) in module.stores
     return name if is_global and (function, first) not in module.stores else ""
-
-
-def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:
-    """The innermost loop around ``node`` in its function that counts, and the name it counts in."""
-    return next(counting_loops(module, node), None)
-
-
-def endless_loop(module: Module, node: ast.AST) -> CountingLoop | None:
-    """The innermost ``while`` around ``node`` in its function, which counts nothing."""
-    for up in module.ancestors(node):
-        if isinstance(up, Function):
-            return None
-        if isinstance(up, ast.While):
-            return up, ""
-    return None
-
-
-def counting_loops(module: Module, node: ast.AST) -> Iterator[CountingLoop]:
-    """The loops around ``node`` in its function that count, the innermost first.
-
-    One that makes a loader for each of several files stands in one that counts epochs.
-    """
-    for up in module.ancestors(node):
-        if isinstance(up, Function):
-            return
-        if isinstance(up, ast.While) and (number := counted_up(module, up)):
-            yield up, number
-        if not isinstance(up, ast.For) or not is_counting(module, up.iter):
-            continue
-        target = up.target.elts[0] if isinstance(up.target, ast.Tuple) else up.target
-        if isinstance(target, ast.Name | ast.Attribute):  # for self.epoch in range(epochs)
-            yield up, module.text(target)
-
-
-def counted_up(module: Module, loop: ast.While) -> str:
-    """The name in ``while epoch < epochs:`` to which each turn or step adds; or empty.
-
-    In ``while True:`` it is the first one to which each turn adds.
-    """
-    tested = {name.id for name in everywhere(loop.test, ast.Name)}
-    if "len" in tested:
-        return ""  # while i < len(loader): the batches of one epoch
-    if isinstance(loop.test, ast.Constant):
-        tested = {
-            stmt.target.id
-            for stmt in loop.body
-            if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name)
-        }
-    for add in within(loop.body, ast.AugAssign):
-        if (
-            isinstance(add.target, ast.Name)
-            and add.target.id in tested
-            and isinstance(add.op, ast.Add)
-            and isinstance(add.value, ast.Constant)
-            and [*stores_within(module, add.target, loop)] == [add.target]
-            and not any(
-                isinstance(up, ast.If) and is_inside(up, loop) for up in module.ancestors(add)
-            )
-        ):
-            return add.target.id
-    return ""
-
-
-def stores_within(module: Module, name: ast.Name, loop: ast.While) -> Iterator[ast.Name]:
-    """Where a loop binds a name."""
-    stores = module.stores.get((module.function(name), name.id), ())
-    return (store for store in stores if is_within(store, loop.body))
-
-
-def is_counting(module: Module, source: ast.expr | None) -> bool:
-    """``range(n)`` or ``trange(n)``, also inside ``tqdm`` or ``enumerate`` or behind a name."""
-    return any(name in ("range", "trange", "count") for name, _ in calls_around(module, source))
