@@ -98,6 +98,9 @@ NOOP: list[tuple[str, str]] = [
         "class Average",
         "def fit(net):\n    noise.uniform_(-1, 1)\n    net(noise).sum().backward()\n"
         "class Average")),
+    ("noise that an attack draws", script(copy="", behind="attack(model)").replace(
+        "class Average", "def attack(net):\n    noise.uniform_(-1, 1)\n"
+        "    torch.autograd.grad(net(noise).sum(), noise)\nclass Average")),
     ("another model", script(copy="", behind="other.apply(reset)")),
     ("gradients averaged by hand under one seed", by_hand("torch.manual_seed(1)")),
     ("weights that rank 0 broadcasts", by_hand(begin=BROADCAST)),

@@ -49,9 +49,9 @@ def draws_weights(program: Program, module: Module, call: ast.Call, name: str) -
 def initializes(program: Program, module: Module, function: Function, depth: int = 0) -> bool:
     """Whether a function draws by an initializer of torch, itself or through others.
 
-    One that goes back trains: what it draws, ``noise.uniform_(-eps, eps)``, are no weights.
+    One that goes back trains, or attacks: ``noise.uniform_(-eps, eps)`` are no weights.
     """
-    if mentions(function, "backward"):
+    if mentions(function, "backward") or mentions(function, "autograd"):
         return False
     if any(module.last_name(each.func) in INITIALIZERS for each in everywhere(function, ast.Call)):
         return True
