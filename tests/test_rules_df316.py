@@ -103,6 +103,8 @@ NOOP: list[tuple[str, str]] = [
         "    torch.autograd.grad(net(noise).sum(), noise)\nclass Average")),
     ("another model", script(copy="", behind="other.apply(reset)")),
     ("gradients averaged by hand under one seed", by_hand("torch.manual_seed(1)")),
+    ("gradients averaged by hand, and a seed that is the same in the end",
+        by_hand("seed = 1\nseed += rank\nrandom.seed(seed)\ntorch.manual_seed(seed - rank)")),
     ("weights that rank 0 broadcasts", by_hand(begin=BROADCAST)),
     ("the mean of all ranks' weights", by_hand(begin=MEANT)),
     ("no gradients", by_hand(reduced="size")),
