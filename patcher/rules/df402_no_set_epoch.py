@@ -25,6 +25,7 @@ from ..analysis.training.counting_loops import (
     counting_loop,
     counting_loops,
     endless_loop,
+    rounds_around,
 )
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
@@ -70,6 +71,7 @@ def findings(program: Program) -> Iterator[Finding]:
     for loop, all_loaders in loops:
         dealt = loop.loader and of_ranks(loop.loader)
         others = {each.name for each in all_loaders if each and each is not loop.loader}
+        yield from told_by_round(program, loop, dealt)
         if is_told(program, loop, others) or deals_in_order(dealt):
             continue
         if any(is_inside(loop.steps, each.steps) and goes_over(each, dealt) for each, _ in loops):
@@ -153,6 +155,24 @@ def findings(program: Program) -> Iterator[Finding]:
             f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
             (insert, *import_of(module, kind)),
         )
+
+
+def told_by_round(program: Program, loop: TrainLoop, dealt: Loader | None) -> Iterator[Finding]:
+    """The note of a loader that is made anew in each round, whose epochs begin with 0 again."""
+    if dealt is None or deals_in_order(dealt) or DEALT_BATCHES in kinds_of_samplers(dealt):
+        return
+    if not dealt.distributed_samplers or dealt.module.function(dealt.call) is None:
+        return
+    rounds = rounds_around(program, dealt.module, dealt.call)
+    if rounds is not None and (loop.epochs is None or not is_inside(dealt.call, loop.epochs)):
+        line = f"line {rounds.lineno}"
+        because = f"each round of {line} makes this loader anew, in its first orders"
+        yield Finding(dealt.module, dealt.call, because, severity=Severity.NOTE)
+
+
+def kinds_of_samplers(loader: Loader) -> set[str]:
+    """The classes that deal a loader's examples to ranks."""
+    return {loader.module.last_name(call.func) for call in loader.distributed_samplers}
 
 
 def goes_over(loop: TrainLoop, dealt: Loader | None) -> bool:

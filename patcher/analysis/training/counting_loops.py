@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...source.module import Module
 from ...source.tree import Function, argument_values, everywhere, is_inside, is_within, within
+from ..language.call_graph import CallGraph
 from .train_loops import calls_around
 
 LISTS = ("list", "tuple", "sorted", "reversed")
@@ -98,3 +99,27 @@ def is_counting(module: Module, source: ast.expr | None, depth: int = 0) -> bool
                 if is_counting(where, result.value, depth + 1):
                     return True
     return False
+
+
+def rounds_around(
+    graph: CallGraph, module: Module, node: ast.AST, inside: int = 0, depth: int = 0
+) -> ast.For | None:
+    """The loop that counts rounds, in each of which a loop inside it comes to a place again.
+
+    ``for round in range(9): for client in clients: Client(client).train()``, also by calls.
+    """
+    for up in module.ancestors(node):
+        if isinstance(up, Function):
+            break
+        if isinstance(up, ast.For):
+            if inside and is_counting(module, up.iter):
+                return up
+            inside += 1
+    function = module.function(node)
+    if function is None or depth == MAX_RETURNS:
+        return None
+    rounds = (
+        rounds_around(graph, where, call, inside, depth + 1)
+        for where, call in graph.callers(function)
+    )
+    return next((each for each in rounds if each is not None), None)
