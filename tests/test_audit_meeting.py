@@ -161,3 +161,38 @@ DESTROY = "if args.distributed:\n        dist.destroy_process_group()\n"
 def test_behind_the_end_of_the_group_every_rank_is_the_first(end: str, lines: list[int]) -> None:
     said = audit(Program(module(BEHIND_THE_END.format(end=end))))
     assert [each.line for each in said if each.code == "O7"] == lines
+
+
+PASSED = """\
+import torch
+import torch.distributed as dist
+def first(make):
+    made = make() if dist.get_rank() == 0 else None
+    dist.barrier()
+    return made
+class Data(Base):
+    def __init__(self, path):
+        first(lambda: path.exists())
+        {inside}
+def main(path):
+    dist.init_process_group("gloo")
+    data = Data(path)
+    {used}
+main(options.path)
+"""
+
+
+@pytest.mark.parametrize(
+    ("inside", "used", "may"),
+    [
+        ("super(Data, self).__init__(path)", "pass", False),
+        ("pass", "print(isinstance(data, Data))", False),
+        ("pass", "keep(Data)", True),
+    ],
+)
+def test_a_class_that_super_names_is_no_value_that_one_rank_may_call(
+    inside: str, used: str, may: bool
+) -> None:
+    program = Program(module(PASSED.format(inside=inside, used=used)))
+    told = [each.because for each in audit(program) if each.code == "O6"]
+    assert any("which may be __init__() and wait for all" in each for each in told) is may

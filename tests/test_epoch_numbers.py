@@ -268,3 +268,99 @@ def test_rank_0_draws_the_order_of_a_loader_that_steps_make_anew() -> None:
     drawn = "sampler=DealtBatches(torch.utils.data.RandomSampler(data), size)"
     assert f"batches = iter(DataLoader(data, size, {drawn}))\n" in after
     assert found("DF402", after) == []
+
+
+METHODS = """\
+import torch
+from tqdm import tqdm
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Trainer:
+    def __init__(self, data):
+        torch.distributed.init_process_group("gloo")
+        self.loader = DataLoader(data, sampler=DistributedSampler(data))
+        self.model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+
+    def epochs(self):
+        return tqdm(list(range(9)))
+
+    def batches(self):
+        bar = {bar}
+        return bar
+
+    def train(self, epoch):
+        batches = self.batches()
+        for x in batches:
+            self.optimizer.zero_grad()
+            self.model(x).sum().backward()
+            self.optimizer.step()
+
+    def run(self):
+        for epoch in {epochs}:
+            self.train(epoch)
+
+Trainer(torch.rand(64, 4)).run()
+"""
+
+
+@pytest.mark.parametrize("epochs", ["range(9)", "list(range(9))", "self.epochs()"])
+@pytest.mark.parametrize("bar", ["tqdm(self.loader)", "self.loader"])
+def test_a_bar_that_a_method_returns_is_told_no_epoch(bar: str, epochs: str) -> None:
+    text = fixed("DF402", METHODS.format(bar=bar, epochs=epochs))
+    told = "batches" if bar == "self.loader" else "self.loader"
+    assert f"    {told}.sampler.set_epoch(epoch)\n" in text
+    assert not found("DF402", text)
+
+
+@pytest.mark.parametrize("epochs", ["[0, 1, 2]", "list(data)", "self.batches()"])
+def test_a_list_of_anything_counts_no_epochs(epochs: str) -> None:
+    text = METHODS.format(bar="tqdm(self.loader)", epochs=epochs)
+    assert ".set_epoch(epoch)" not in fixed("DF402", text)
+
+
+ROUNDS = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Client:
+    def __init__(self, data):
+        self.loader = DataLoader(data, sampler={sampler})
+
+    def train(self, model, optimizer):
+        for epoch in range(2):
+            self.loader.sampler.set_epoch(epoch)
+            for x in self.loader:
+                optimizer.zero_grad()
+                model(x).sum().backward()
+                optimizer.step()
+
+def main(parts):
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for turn in {turns}:
+        {inner}
+            Client(part).train(model, optimizer)
+
+main(torch.rand(64, 4).split(16))
+"""
+DEALT = "DistributedSampler(data)"
+
+
+@pytest.mark.parametrize(
+    ("sampler", "turns", "inner", "count"),
+    [
+        (DEALT, "range(5)", "for part in parts:", 1),
+        (DEALT, "range(5)", "if (part := parts[turn]) is not None:", 0),
+        (DEALT, "seen", "for part in parts:", 0),
+        ("DistributedSampler(data, shuffle=False)", "range(5)", "for part in parts:", 0),
+    ],
+    ids=["rounds of clients", "folds", "any things", "in order"],
+)
+def test_rounds_that_make_their_loaders_anew_are_told_of(
+    sampler: str, turns: str, inner: str, count: int
+) -> None:
+    findings = found("DF402", ROUNDS.format(sampler=sampler, turns=turns, inner=inner))
+    told = "each round of line 20 makes this loader anew, in its first orders"
+    assert [finding.because for finding in findings] == [told] * count

@@ -68,3 +68,23 @@ def test_the_loader_gets_the_sampler_that_was_made_for_it(
 )
 def test_a_sampler_that_may_serve_something_else_stays(made: str) -> None:
     assert "sampler=sampler" not in fixed("DF401", script(made))
+
+
+MANY = "RandomSampler(data, replacement=True, num_samples={count}{more})"
+
+
+@pytest.mark.parametrize(
+    ("count", "more", "because"),
+    [
+        ("int(1e10)", "", "draws more examples than can be listed"),
+        ("10**3", "", "no branch deals by rank"),
+        ("1000", "", "no branch deals by rank"),
+        ("int(1e10)", ", generator=torch.Generator().manual_seed(1 + rank)", ""),
+    ],
+)
+def test_a_sampler_without_end_is_not_listed(count: str, more: str, because: str) -> None:
+    sampler = f", sampler=torch.utils.data.{MANY.format(count=count, more=more)}"
+    text = script("sampler = None", sampler).replace("sampler.set_epoch(epoch)", "pass")
+    findings = found("DF401", text)
+    assert [because in each.because for each in findings] == [True] * bool(because)
+    assert not any(each.edits for each in findings if "listed" in each.because)

@@ -24,6 +24,12 @@ NOOP = [
         "args.train_batch_size",
         "cards = torch.cuda.device_count()\nargs.train_batch_size = args.train_batch_size // cards",
     ),
+    (
+        "divided by the cards that a caller counts",
+        "part",
+        "def size_for(cards):\n    part = int(args.train_batch_size / cards)\n    return part\n"
+        "part = size_for(int(torch.cuda.device_count()))",
+    ),
     ("a number", "16", "pass"),
     ("another flag", "args.size", "pass"),
 ]

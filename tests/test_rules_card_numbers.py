@@ -23,6 +23,8 @@ ALONE = "if 'LOCAL_RANK' not in os.environ:\n    "
 
 FIX = [
     ("torch.cuda.set_device(args.gpu)", ALONE + "torch.cuda.set_device(args.gpu)"),
+    ("torch.cuda.set_device('cuda:{}'.format(gpus[0]))",
+        ALONE + "torch.cuda.set_device('cuda:{}'.format(gpus[0]))"),
     ("def f(c):\n    device = c['main']\n    torch.cuda.set_device(device)\n    return device",
         f"def f(c):\n    device = {TEXT} c['main']\n    if 'LOCAL_RANK' not in os.environ:\n"
         "        torch.cuda.set_device(device)\n    return device"),

@@ -41,6 +41,13 @@ NOOP: list[tuple[str, str]] = [
     ("a device with a number", script("card = torch.device('cuda', rank)", model="net.to(card)")),
     ("a text with a number", script("card = f'cuda:{rank}'", model="net.to(card)")),
     ("no card at all", script(model="net")),
+    ("the kind of device of an autocast", script("scaler = torch.amp.GradScaler('cuda')",
+        "    scaler = torch.amp.GradScaler(device='cpu')", model="net")),
+    ("a test for the kind of device", script("kind = 'cuda'", "    at = device.type == 'cuda'",
+        model="net")),
+    ("a device with a number, beside one without",
+        script("device = torch.device('cuda'); card = torch.device('cuda', rank)",
+            model="net.to(card)")),
     ("a card's number, which is set", script("torch.cuda.set_device(args.local_rank)",
         model="net.cuda(args.local_rank), device_ids=[args.local_rank]")),
     ("a card's number that is another than the rank's",
@@ -53,6 +60,21 @@ NOOP: list[tuple[str, str]] = [
 # A sentence, a script that is wrong, and the same one after `patch`.
 FIX: list[tuple[str, str, str]] = [
     ("the card of the process", script(), script(inside=CARD)),
+    (
+        "a device of no number",
+        script("device = torch.device('cuda')", model="net.to(device)"),
+        script("device = torch.device('cuda')", inside=CARD, model="net.to(device)"),
+    ),
+    (
+        "one of two devices",
+        script("device = 'cuda' if has else 'cpu'", model="net.to(device)"),
+        script("device = 'cuda' if has else 'cpu'", inside=CARD, model="net.to(device)"),
+    ),
+    (
+        "a move to a text",
+        script(model="net.to('cuda')"),
+        script(inside=CARD, model="net.to('cuda')"),
+    ),
     (
         "an option that is no card unless it is given",
         script(f"{OPTION}, default=None)", model=CHOICE),
@@ -88,3 +110,10 @@ def test_found_and_repaired(before: str, after: str) -> None:
 def test_what_was_moved_before_is_reported() -> None:
     (finding,) = found("DF208", script("net = net.cuda()"))
     assert not finding.edits
+
+
+def test_what_was_moved_to_a_device_before_is_reported() -> None:
+    above = "device = torch.device('cuda'); net = net.to(device)"
+    (finding,) = found("DF208", script(above, model="net"))
+    assert not finding.edits
+    assert "'cuda' is on card 0 of all ranks of a machine" in finding.because

@@ -94,8 +94,17 @@ NOOP: list[tuple[str, str]] = [
     ("the best weights so far", script(copy="", end="best = copy.deepcopy(model)")),
     ("weights drawn before they are wrapped", script(copy="model.apply(reset)")),
     ("weights that are only scaled", script(copy="", behind="model.apply(scale)")),
+    ("noise that a training draws", script(copy="", behind="fit(model)").replace(
+        "class Average",
+        "def fit(net):\n    noise.uniform_(-1, 1)\n    net(noise).sum().backward()\n"
+        "class Average")),
+    ("noise that an attack draws", script(copy="", behind="attack(model)").replace(
+        "class Average", "def attack(net):\n    noise.uniform_(-1, 1)\n"
+        "    torch.autograd.grad(net(noise).sum(), noise)\nclass Average")),
     ("another model", script(copy="", behind="other.apply(reset)")),
     ("gradients averaged by hand under one seed", by_hand("torch.manual_seed(1)")),
+    ("gradients averaged by hand, and a seed that is the same in the end",
+        by_hand("seed = 1\nseed += rank\nrandom.seed(seed)\ntorch.manual_seed(seed - rank)")),
     ("weights that rank 0 broadcasts", by_hand(begin=BROADCAST)),
     ("the mean of all ranks' weights", by_hand(begin=MEANT)),
     ("no gradients", by_hand(reduced="size")),

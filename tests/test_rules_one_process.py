@@ -323,6 +323,15 @@ UNSHARED = {
         script(setup="wrap = torch.nn.DataParallel if wide else list\n    model = wrap(model)"),
         "spreads a model over all cards, by torch.nn.DataParallel",
     ),
+    "replicas by hand": (
+        script(
+            "def spread(model, *inputs):\n"
+            "    replicas = torch.nn.parallel.replicate(model, [0, 1])\n"
+            "    return torch.nn.parallel.parallel_apply(replicas, inputs)[0]",
+            forward="spread(model, batch).sum().backward()",
+        ),
+        "spreads a model over all cards, by torch.nn.parallel.replicate",
+    ),
     "wrappers by map": (
         script(setup="model, other = map(torch.nn.DataParallel, models)"),
         "spreads a model over all cards, by torch.nn.DataParallel",

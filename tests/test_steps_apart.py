@@ -77,6 +77,9 @@ TOGETHER = {
         "behind": "try:\n            torch.save(loss, 'loss.pt')\n        except OSError:\n"
         "            print('full')"
     },
+    "by an error that ends the training": {
+        "before": "if batch.isnan().any():\n                raise ValueError('no numbers')"
+    },
     "by an iterator that ends": {
         "before": "try:\n                more = next(others)\n            except StopIteration:\n"
         "                others = iter(examples)"
@@ -117,6 +120,9 @@ APART = {
     "by an error": (
         {"behind": "try:\n            self.loss().backward()\n        except ValueError: pass"},
         "may skip a step on one rank alone",
+    ),
+    "by an error that is taken up": (
+        {"before": "if batch.isnan().any():\n                raise Skipped"}, "the test in line 30"
     ),
     "by chance": ({"test": "random.random() < 0.5"}, "line 21 draws by chance whether to step"),
 }  # fmt: skip

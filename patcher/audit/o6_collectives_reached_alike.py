@@ -241,6 +241,13 @@ def calls_of_some(program: Program, reported: set[ast.Call]) -> Iterator[AuditVe
                     )
 
 
+def is_passed_on(module: Module, use: ast.expr) -> bool:
+    """Whether a function or class is used as a value: not called, and no ``super(Class, self)``."""
+    up = module.parents[use]
+    is_asked = isinstance(up, ast.Call) and module.last_name(up.func) in ("super", "isinstance")
+    return not isinstance(use, ast.Call) and not is_asked
+
+
 def calls_of_passed(program: Program) -> Iterator[AuditVerdict]:
     """Calls by one side of what is no known function, where one that meets others is a value."""
     meeting = [
@@ -248,7 +255,7 @@ def calls_of_passed(program: Program) -> Iterator[AuditVerdict]:
         for module in program.modules
         for function in module.all_functions
         if any(must_meet(each) for each in effects_of(program, function))
-        and any(not isinstance(use, ast.Call) for _, use in program.possible_callers(function))
+        and any(is_passed_on(*use) for use in program.possible_callers(function))
     ]
     for module in program.modules if meeting else ():
         for call in module.nodes(ast.Call):

@@ -62,22 +62,25 @@ def test_of_phase(program: Program, loader: Loader, function: Function) -> str:
             continue
         inside = bound_names(loop.steps)
         for backward in loop.backwards:
-            around = [
-                up.test
-                for up in module.ancestors(backward)
-                if isinstance(up, ast.If)
-                and is_inside(up, loop.steps)
-                and is_within(backward, up.body)
-            ]
-            known = [test for test in around if is_known_above(module, function, test, loader.call)]
             tests.add(
-                next((module.text(test) for test in known if not names_in(test) & inside), "")
+                next(
+                    (
+                        module.text(up.test)
+                        for up in module.ancestors(backward)
+                        if isinstance(up, ast.If)
+                        and is_inside(up, loop.steps)
+                        and is_within(backward, up.body)
+                        and names_in(up.test).isdisjoint(inside)
+                        and is_known_above(module, function, up.test, loader.call)
+                    ),
+                    "",
+                )
             )
     return tests.pop() if len(tests) == 1 else ""
 
 
 def is_known_above(module: Module, function: Function, test: ast.expr, call: ast.Call) -> bool:
-    """Whether a test is a flag or compares a name and a constant, bound once and above a call."""
+    """Whether a test is a flag, or compares a name and a constant, bound once, above a call."""
     match test:
         case ast.Name() | ast.UnaryOp(op=ast.Not(), operand=ast.Name()):
             pass

@@ -192,6 +192,11 @@ def refuse_unseen_wrappers(program: Program) -> None:
     uses = [
         *((module, call.func) for module, call in program.calls_to(*other_subclasses(program))),
         *((module, use) for module in program.modules for use in uses_as_value(module)),
+        *(
+            (module, call.func)
+            for module, call in program.calls_to("replicate", "parallel_apply")
+            if module.dotted(call.func).startswith("torch.nn.parallel.")
+        ),
     ]
     for module, use in uses:
         if program.is_live(module, use):

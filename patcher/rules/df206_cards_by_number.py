@@ -291,6 +291,8 @@ def device_texts(module: Module) -> Iterator[tuple[ast.expr, str]]:
             whole = node
         above = module.parents[whole] if whole is not None else None
         is_told = isinstance(above, ast.Call) and module.last_name(above.func) in TOLD
+        if isinstance(above, ast.Call) and isinstance(module.parents[above], ast.Expr):
+            is_told |= module.dotted(above.func) == "torch.cuda.set_device"  # which has a gate
         if whole is not None and not is_told:
             yield whole, enclosed(module, whole, ranks)
 

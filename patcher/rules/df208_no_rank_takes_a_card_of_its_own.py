@@ -53,16 +53,19 @@ def findings(program: Program) -> Iterator[Finding]:
             set_card = (Insert(stmt, SET_CARD, "after"), Import("os"), Import("torch"))
             yield Finding(module, group, because, set_card, severity=Severity.NOTE)
         return
-    moves = [
+    moves: list[tuple[Module, ast.expr]] = [
         (module, call)
         for module, call in program.calls_to("cuda")
         if is_move(call) and program.is_live(module, call)
     ]
+    moves += devices_of_no_number(program)
     if not moves:
         return
+    moved = [*moves, *((where, call) for where, call in program.calls_to("to"))]
     is_late = any(
         where is module and where.function(call) is module.function(group) and precedes(call, group)
-        for where, call in moves
+        for where, call in moved
+        if isinstance(call, ast.Call)
     )
     set_card = (Insert(stmt, SET_CARD, "after"), Import("os"), Import("torch"))
     edits = set_card if not is_late and isinstance(stmt, ast.Expr) else ()
@@ -93,6 +96,36 @@ def is_move(call: ast.Call) -> bool:
         and not call.args
         and all(word.arg in ("non_blocking", "async") for word in call.keywords)
     )
+
+
+def devices_of_no_number(program: Program) -> list[tuple[Module, ast.expr]]:
+    """``torch.device("cuda")`` and ``device = "cuda"``, also as one of two choices."""
+    return [
+        (module, text)
+        for module in program.modules
+        for text in module.nodes(ast.Constant)
+        if text.value == "cuda" and is_device(module, text) and program.is_live(module, text)
+    ]
+
+
+def is_device(module: Module, text: ast.Constant) -> bool:
+    """Whether a text is what things are moved to, and not the kind of device of an autocast."""
+    child: ast.AST = text
+    for up in module.ancestors(text):
+        match up:
+            case ast.IfExp() if child is not up.test:
+                pass
+            case ast.Call():
+                is_function = child in up.args and module.last_name(up.func) in ("device", "to")
+                return is_function or isinstance(child, ast.keyword)
+            case ast.keyword(arg="device"):
+                pass
+            case ast.Assign(targets=[target]):
+                return "device" in module.last_name(target).lower()
+            case _:
+                return False
+        child = up
+    return False
 
 
 def is_of_no_card(program: Program, call: ast.Call) -> bool:

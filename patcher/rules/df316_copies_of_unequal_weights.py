@@ -29,7 +29,7 @@ from ..editing.edits import Import, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group
 from ..source.module import Module
-from ..source.tree import argument_values, mentions, precedes
+from ..source.tree import argument_values, mentions, precedes, same_code, within
 
 CODE, SEVERITY, SAFETY = "DF316", Severity.DEGRADED, Safety.SAFE
 
@@ -68,6 +68,8 @@ def begun_apart(program: Program) -> Iterator[Finding]:
     """Gradients that are averaged by hand, of weights that each rank has drawn for itself."""
     if program.calls_to(*EQUALS, *GIVE_WEIGHTS) or ranks_draw_alike(program):
         return
+    if any(is_seeded_alike(*each) for each in program.calls_to("manual_seed")):
+        return
     reductions = [each for each in program.calls_to("all_reduce") if program.is_live(*each)]
     if any(reduces_weights(program, *each) for each in reductions):
         return
@@ -76,6 +78,22 @@ def begun_apart(program: Program) -> Iterator[Finding]:
             because = "ranks average gradients of weights of their own: nothing broadcasts rank 0's"
             yield Finding(module, call, because)
             return
+
+
+def is_seeded_alike(module: Module, call: ast.Call) -> bool:
+    """``torch.manual_seed(seed - rank)`` behind ``seed += rank``, which is for other numbers."""
+    if module.dotted(call.func) != "torch.manual_seed" or not call.args:
+        return False
+    match call.args[0]:
+        case ast.BinOp(op=ast.Sub(), left=seed, right=rank):
+            return any(
+                isinstance(add.op, ast.Add)
+                and module.text(add.target) == module.text(seed)
+                and same_code(add.value, rank)
+                and precedes(add, call)
+                for add in within(module.scope_statements(call), ast.AugAssign)
+            )
+    return False
 
 
 def reduces_weights(program: Program, module: Module, call: ast.Call) -> bool:

@@ -80,6 +80,7 @@ from ..source.tree import (
     is_true,
     keyword,
     last_argument,
+    mentions,
     only_argument,
     same_code,
     within,
@@ -95,6 +96,7 @@ WISHES = (
     *(ast.Compare, ast.BoolOp, ast.UnaryOp, ast.IfExp),
 )
 IN_FULL = {"RandomSampler": "", "SequentialSampler": ", shuffle=False"}
+MOST_LISTED = 10**8  # numbers of examples that a rank can hold in a list
 ENGINE = "deepspeed.initialize"
 IN_PART = ("SubsetRandomSampler", "WeightedRandomSampler")
 
@@ -287,6 +289,7 @@ def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Findi
         yield Finding(loader.module, loader.call, because)
     elif (
         not samplers_of_ranks(program, loader)
+        and not any(map(draws_apart, loader.samplers))
         and not shares_batches(loader)
         and not is_dealt_by_function(program, loader)
     ):
@@ -300,6 +303,13 @@ def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Findi
             if deals is None:
                 because = "whether its batch_sampler deals by rank cannot be told"
                 severity = None if knew_no_ranks(program) else Severity.DEGRADED
+        if (endless := next(filter(draws_without_end, loader.samplers), None)) is not None:
+            because = (
+                f"line {endless.lineno} draws more examples than can be listed, to be dealt: give"
+                " it generator=torch.Generator().manual_seed(seed + rank), of each rank's own"
+            )
+            yield Finding(loader.module, loader.call, because)
+            return
         try:
             trains, more = training_test(program, loader)
         except UntoldError as error:
@@ -310,6 +320,24 @@ def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Findi
         told.update(more)
         whole = (*edits, *more) if edits else ()
         yield Finding(loader.module, loader.call, because, whole, severity=severity)
+
+
+def draws_apart(sampler: ast.expr) -> bool:
+    """Whether a sampler draws with replacement by a generator whose seed is told the rank."""
+    if not isinstance(sampler, ast.Call) or argument(sampler, 1, "replacement") is None:
+        return False
+    own = keyword(sampler, "generator")
+    return own is not None and any(mentions(own.value, word) for word in ("rank", "get_rank"))
+
+
+def draws_without_end(sampler: ast.expr) -> bool:
+    """``RandomSampler(data, replacement=True, num_samples=int(1e10))``, of a rank's own or not."""
+    count = argument(sampler, 2, "num_samples") if isinstance(sampler, ast.Call) else None
+    if isinstance(count, ast.Call) and is_plain_call(count, "int") and count.args:
+        count = count.args[0]
+    number = count.value if isinstance(count, ast.Constant) else 0
+    has_own = isinstance(sampler, ast.Call) and keyword(sampler, "generator") is not None
+    return isinstance(number, int | float) and number >= MOST_LISTED and not has_own
 
 
 def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tuple[Edit, ...]:

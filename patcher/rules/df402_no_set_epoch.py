@@ -20,12 +20,19 @@ from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.language.training_calls import calls_that_train
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
 from ..analysis.training.constructed_loaders import Loader, makes_rank_sampler
+from ..analysis.training.counting_loops import (
+    CountingLoop,
+    counting_loop,
+    counting_loops,
+    endless_loop,
+    rounds_around,
+)
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import AROUND, trace_loader
 from ..analysis.training.program import Program
 from ..analysis.training.told_epochs import may_tell_sampler
-from ..analysis.training.train_loops import TrainLoop, calls_around
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.branches import is_in
@@ -50,7 +57,6 @@ NO_NUMBER = "there is no epoch loop to call it from"
 UNTOLD = "no sampler is told the epoch, and whether one deals what this goes over cannot be told"
 LOADER_NAMES = ("train_loader", "epoch_loader")  # for a loader without one
 MAX_CALLERS = 4  # functions through which a loader is handed on
-CountingLoop = tuple[ast.For | ast.While, str]  # and the name it counts in
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -66,8 +72,11 @@ def findings(program: Program) -> Iterator[Finding]:
     for loop, all_loaders in loops:
         dealt = loop.loader and of_ranks(loop.loader)
         others = {each.name for each in all_loaders if each and each is not loop.loader}
+        yield from told_by_round(program, loop, dealt)
         if is_told(program, loop, others) or deals_in_order(dealt):
             continue
+        if any(is_inside(loop.steps, each.steps) and goes_over(each, dealt) for each, _ in loops):
+            continue  # several steps of one batch
         if roles_reaching(program, loop.module, loop.steps) & RANKS == {Role.MAIN}:
             continue  # the others have left
         cycle = loop.loader.cycle if loop.loader is not None else None
@@ -171,6 +180,31 @@ def takes_turns(loop: TrainLoop) -> bool:
         isinstance(up, ast.For) and name in bound_names(up.target)
         for up in loop.module.ancestors(loop.steps)
     )
+
+
+def told_by_round(program: Program, loop: TrainLoop, dealt: Loader | None) -> Iterator[Finding]:
+    """The note of a loader that is made anew in each round, whose epochs begin with 0 again."""
+    if dealt is None or deals_in_order(dealt) or DEALT_BATCHES in kinds_of_samplers(dealt):
+        return
+    if not dealt.distributed_samplers or dealt.module.function(dealt.call) is None:
+        return
+    rounds = rounds_around(program, dealt.module, dealt.call)
+    if rounds is not None and (loop.epochs is None or not is_inside(dealt.call, loop.epochs)):
+        line = f"line {rounds.lineno}"
+        because = f"each round of {line} makes this loader anew, in its first orders"
+        yield Finding(dealt.module, dealt.call, because, severity=Severity.NOTE)
+
+
+def kinds_of_samplers(loader: Loader) -> set[str]:
+    """The classes that deal a loader's examples to ranks."""
+    return {loader.module.last_name(call.func) for call in loader.distributed_samplers}
+
+
+def goes_over(loop: TrainLoop, dealt: Loader | None) -> bool:
+    """Whether a loop is over the loader that another one has."""
+    if loop.loader is None or dealt is None:
+        return False
+    return of_ranks(loop.loader).call is dealt.call
 
 
 def reads_name_of(text: str, epochs: ast.For | ast.While) -> bool:
@@ -578,75 +612,3 @@ def name_at_call(module: Module, function: Function, place: CallPlace, name: str
         return caller.text(call.func.value) + dot + rest
     is_global = caller is module and (None, first) in module.stores
     return name if is_global and (function, first) not in module.stores else ""
-
-
-def counting_loop(module: Module, node: ast.AST) -> CountingLoop | None:
-    """The innermost loop around ``node`` in its function that counts, and the name it counts in."""
-    return next(counting_loops(module, node), None)
-
-
-def endless_loop(module: Module, node: ast.AST) -> CountingLoop | None:
-    """The innermost ``while`` around ``node`` in its function, which counts nothing."""
-    for up in module.ancestors(node):
-        if isinstance(up, Function):
-            return None
-        if isinstance(up, ast.While):
-            return up, ""
-    return None
-
-
-def counting_loops(module: Module, node: ast.AST) -> Iterator[CountingLoop]:
-    """The loops around ``node`` in its function that count, the innermost first.
-
-    One that makes a loader for each of several files stands in one that counts epochs.
-    """
-    for up in module.ancestors(node):
-        if isinstance(up, Function):
-            return
-        if isinstance(up, ast.While) and (number := counted_up(module, up)):
-            yield up, number
-        if not isinstance(up, ast.For) or not is_counting(module, up.iter):
-            continue
-        target = up.target.elts[0] if isinstance(up.target, ast.Tuple) else up.target
-        if isinstance(target, ast.Name | ast.Attribute):  # for self.epoch in range(epochs)
-            yield up, module.text(target)
-
-
-def counted_up(module: Module, loop: ast.While) -> str:
-    """The name in ``while epoch < epochs:`` to which each turn or step adds; or empty.
-
-    In ``while True:`` it is the first one to which each turn adds.
-    """
-    tested = {name.id for name in everywhere(loop.test, ast.Name)}
-    if "len" in tested:
-        return ""  # while i < len(loader): the batches of one epoch
-    if isinstance(loop.test, ast.Constant):
-        tested = {
-            stmt.target.id
-            for stmt in loop.body
-            if isinstance(stmt, ast.AugAssign) and isinstance(stmt.target, ast.Name)
-        }
-    for add in within(loop.body, ast.AugAssign):
-        if (
-            isinstance(add.target, ast.Name)
-            and add.target.id in tested
-            and isinstance(add.op, ast.Add)
-            and isinstance(add.value, ast.Constant)
-            and [*stores_within(module, add.target, loop)] == [add.target]
-            and not any(
-                isinstance(up, ast.If) and is_inside(up, loop) for up in module.ancestors(add)
-            )
-        ):
-            return add.target.id
-    return ""
-
-
-def stores_within(module: Module, name: ast.Name, loop: ast.While) -> Iterator[ast.Name]:
-    """Where a loop binds a name."""
-    stores = module.stores.get((module.function(name), name.id), ())
-    return (store for store in stores if is_within(store, loop.body))
-
-
-def is_counting(module: Module, source: ast.expr | None) -> bool:
-    """``range(n)`` or ``trange(n)``, also inside ``tqdm`` or ``enumerate`` or behind a name."""
-    return any(name in ("range", "trange", "count") for name, _ in calls_around(module, source))

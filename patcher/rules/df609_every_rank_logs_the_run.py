@@ -66,7 +66,8 @@ def findings(program: Program) -> Iterator[Finding]:
     )
     for module, call in event_files(program) if is_written_by_all else ():
         if is_made_by_all(program, module, call):
-            because, edits = "every rank writes an event file of its own", ()
+            because = "every rank writes an event file of its own"
+            edits: tuple[Edit, ...] = ()
             reads = reads_of_folder(program, module, call)
             told = same_folder(program, module, call) if reads else ()
             if reads and not told:

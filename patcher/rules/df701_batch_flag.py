@@ -50,9 +50,9 @@ def findings(program: Program) -> Iterator[Finding]:
 def is_divided_by_cards(module: Module, values: list[ast.expr]) -> bool:
     """Whether a batch is divided by what torch counts, cards or ranks, each of which has one."""
     counted = [
-        module.last_name(value.func) in ("device_count", "get_world_size")
+        module.last_name(call.func) in ("device_count", "get_world_size")
         for value in values
-        if isinstance(value, ast.Call)
+        for call in everywhere(value, ast.Call)
     ]
     divided = any(
         isinstance(node.op, ast.Div | ast.FloorDiv)

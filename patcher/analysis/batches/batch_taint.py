@@ -7,7 +7,7 @@ import builtins
 from collections.abc import Callable, Iterator
 
 from ...source.module import Module
-from ...source.tree import below, everywhere, within
+from ...source.tree import below, everywhere, mentions, within
 from ..language.name_flow import Tainted, names_in
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
@@ -18,6 +18,11 @@ TOGETHER = {
     *("step", "backward", "zero_grad", "save", "load_state_dict", "eval", "train", "evaluate"),
     *("fit", "save_pretrained", "test", "validate", "barrier"),
 }
+# Errors that end a training; of the first two DF509 sees to what catches them.
+FAILURES = (
+    *("Exception", "RuntimeError", "ValueError", "AssertionError", "ArithmeticError"),
+    *("FloatingPointError", "OverflowError"),
+)
 
 
 class NotDealtError(Exception):
@@ -98,10 +103,27 @@ def apart(
                 )
                 if around is steps or around in module.ancestors(steps):
                     yield stmt
-            case ast.Pass() | ast.Raise():
-                pass  # an error of one rank ends them all
+            case ast.Pass():
+                pass
+            case ast.Raise() if ends_the_job(module, stmt):
+                pass
             case ast.Assign() | ast.AugAssign() | ast.AnnAssign() | ast.Expr():
                 if any(concerns(program, module, call) for call in everywhere(stmt, ast.Call)):
                     yield stmt
             case _:
                 yield stmt
+
+
+def ends_the_job(module: Module, stmt: ast.Raise) -> bool:
+    """Whether a rank that raises an error ends, and the launcher all others with it.
+
+    Nothing in the module takes it up, but what catches all errors of a training (DF509).
+    """
+    kind = stmt.exc.func if isinstance(stmt.exc, ast.Call) else stmt.exc
+    if not isinstance(kind, ast.Name) or kind.id not in FAILURES:
+        return False
+    return kind.id in FAILURES[:2] or not any(
+        mentions(handler.type, kind.id)
+        for handler in module.nodes(ast.ExceptHandler)
+        if handler.type is not None
+    )

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, argument_values, everywhere, precedes, within
+from ...source.tree import Function, argument_values, everywhere, mentions, precedes, within
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
 from .wrapping import SHARED
@@ -72,7 +72,12 @@ def draws_weights(program: Program, module: Module, call: ast.Call, name: str) -
 
 
 def initializes(program: Program, module: Module, function: Function, depth: int = 0) -> bool:
-    """Whether a function draws by an initializer of torch, itself or through others."""
+    """Whether a function draws by an initializer of torch, itself or through others.
+
+    One that goes back trains, or attacks: ``noise.uniform_(-eps, eps)`` are no weights.
+    """
+    if mentions(function, "backward") or mentions(function, "autograd"):
+        return False
     if any(module.last_name(each.func) in INITIALIZERS for each in everywhere(function, ast.Call)):
         return True
     return depth < MAX_DEPTH and any(

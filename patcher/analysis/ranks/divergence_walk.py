@@ -148,7 +148,7 @@ class DivergenceWalk:
         if loop is self.loop.steps:
             is_of_data = self.wherever_from and not counts(self.module, loop)
             has_own = self.loop.loader is not None or is_of_data or takes_turns(loop)
-            return has_own or seeded_by_rank(self.program)  # as the games of each rank
+            return has_own or bool(seeded_by_rank(self.program))  # as the games of each rank
         loader = loader_of(self.program, self.module, loop)
         return loader is not None and bool(loader.distributed_samplers)
 

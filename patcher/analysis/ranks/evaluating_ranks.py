@@ -54,7 +54,7 @@ def combines_parts(program: Program, evaluation: Evaluation) -> bool:
     )
 
 
-def combined_in_loop(program: Program, evaluation: Evaluation) -> set[str]:
+def combined_in_loop(program: Program, evaluation: Evaluation) -> frozenset[str]:
     """The sums that an evaluation makes of what its ranks have brought together in each batch.
 
     ``logits, labels = gather(logits, labels)`` and what is behind it in the loop.
@@ -70,7 +70,7 @@ def combined_in_loop(program: Program, evaluation: Evaluation) -> set[str]:
         into = stmt.targets if isinstance(stmt, ast.Assign) else argument_values(call)
         brought = brought.union(*map(names_in, into))
     if first is None:
-        return set()
+        return frozenset()
     whole = spread(loop.body, brought).names
     of_parts = {
         name

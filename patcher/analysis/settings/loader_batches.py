@@ -7,6 +7,7 @@ import ast
 from ...source.module import Module
 from ...source.tree import everywhere
 from ..training.constructed_loaders import Loader
+from ..training.possible_values import values_of
 from ..training.program import Program
 
 MAX_SOURCES = 12  # expressions to follow from a batch size
@@ -28,7 +29,8 @@ def batch_size_sources(program: Program, loader: Loader) -> list[ast.expr]:
             ]
         for name in everywhere(value, ast.Name):
             definition = module.definition(name, value)
-            pending += [(module, definition)] if definition is not None else []
+            passed = values_of(program, module, name) if definition is None else ()
+            pending += [(module, definition)] if definition is not None else [*passed]
     return sources
 
 

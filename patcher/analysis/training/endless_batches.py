@@ -153,3 +153,16 @@ def is_over(module: Module, source: ast.expr, name: str) -> bool:
             return False
         source = source.args[0]
     return isinstance(source, ast.Name) and source.id == name
+
+
+def returns_one_of(
+    graph: CallGraph, module: Module, call: ast.Call, names: tuple[str, ...]
+) -> bool:
+    """Whether a function of the program returns a call of some names, as of a bar: ``tqdm(x)``."""
+    return any(
+        isinstance(value, ast.Call) and where.last_name(value.func) in names
+        for where, function in graph.callees(module, call)
+        for result in within(function.body, ast.Return)
+        if result.value is not None
+        for value in (result.value, *where.alternatives(result.value, result.value))
+    )

@@ -19,7 +19,7 @@ AVERAGES_GRADIENTS = {
     *("horovod.torch.DistributedOptimizer", "DistributedOptimizer", "BytePSDistributedOptimizer"),
     *("accelerate.Accelerator", "Accelerator", "lightning.Fabric", "Fabric", "LightningLite"),
     *("ZeroRedundancyOptimizer", "DistributedFusedAdam", "PostLocalSGDOptimizer"),
-    *("prepare_ddp_model", "convert_syncbn_model_and_ddp", "Booster"),
+    *("prepare_ddp_model", "convert_syncbn_model_and_ddp", "Booster", "stoke.Stoke"),
     "torch.distributed._composable.replicate",
     "torch.distributed._composable.replicate.replicate",
     *("MegatronDistributedDataParallel", "LocalDDP", "OSS", "SimpleFSDP"),
@@ -60,7 +60,7 @@ DEALS_DATA = {
     *("DistributedItemSampler", "dgl.distributed.node_split", "dgl.distributed.edge_split"),
     *("split_dataset_by_node", "setup_dataloaders", "prepare_data_loader", "RandomSampler_DDP"),
     *("accelerate.Accelerator", "Accelerator", "lightning.Fabric", "Fabric", "LightningLite"),
-    *("deepspeed.initialize", "colossalai.initialize", "Booster"),
+    *("deepspeed.initialize", "colossalai.initialize", "Booster", "stoke.Stoke"),
 }
 # What of these torch makes of a process group, and not the group.
 NEED_GROUP = {
@@ -72,7 +72,7 @@ MAKE_GROUP = {"init_distributed", "init_dist", "TrainingArguments", "PartialStat
 # Make the group and average gradients, in calls that each rank makes for itself.
 MAKE_RANKS = {
     *("deepspeed.initialize", "accelerate.Accelerator", "colossalai.initialize"),
-    *("lightning.Fabric", "lightning.fabric.Fabric", "pytorch_lightning.Fabric"),
+    *("lightning.Fabric", "lightning.fabric.Fabric", "pytorch_lightning.Fabric", "stoke.Stoke"),
 }
 # Each rank of a group has to call these, or all wait.
 COLLECTIVES = {

@@ -42,7 +42,7 @@ from ..language.results import unpacked_result
 from ..language.training_calls import calls_that_train
 from .assigned_attributes import classes_with, is_set_on, values_assigned
 from .constructed_loaders import Loader, loader_from_call, may_get, of_any_branch
-from .endless_batches import endless_batches, passed_on
+from .endless_batches import endless_batches, passed_on, returns_one_of
 from .own_loaders import makes_loader
 
 Result = TypeVar("Result", ast.Return, ast.Yield)
@@ -107,7 +107,7 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
             return _trace_call(graph, module, node, depth)
         case ast.Name():
             loader = _trace_name(graph, module, node, depth)
-            return loader and _with_local_name(module, loader, node)
+            return loader and _with_local_name(graph, module, loader, node)
         case ast.Attribute():
             loader = _trace_attribute(graph, module, node, depth)
             name = "" if loader is None else loader.name_in(module.text(node))
@@ -175,17 +175,22 @@ def _dictionaries(
             yield from ((*each, call) for each in values_of(graph, source, result))
 
 
-def _with_local_name(module: Module, loader: Loader, node: ast.Name) -> Loader:
+def _with_local_name(graph: CallGraph, module: Module, loader: Loader, node: ast.Name) -> Loader:
     """The loader with its name in the function around ``node``; a first name there stays.
 
     ``bar = tqdm(DataLoader(…))`` is no name: the bar has no sampler. Nor is one that is given to
-    the bar: ``loader = tqdm(loader)``.
+    the bar: ``loader = tqdm(loader)``; nor that of a bar that a method returns, ``self.batches()``.
     """
     scope = module.function(node)
     value = module.definition(node, node)
-    is_around = isinstance(value, ast.Call) and module.last_name(value.func) in AROUND
+    made = value if isinstance(value, ast.Call) else None
+    is_around = made is not None and module.last_name(made.func) in AROUND
     if loader.name and loader.scope is scope and not (is_around and loader.name == node.id):
         return loader
+    if made and not is_around and returns_one_of(graph, module, made, AROUND):
+        owners = {module.enclosing_class(each) for each in (node, loader.scope) if each}
+        is_kept = loader.name.startswith("self.") and loader.scope and len(owners) == 1
+        return replace(loader, name=loader.name if is_kept else "", scope=scope)
     return replace(loader, name="" if is_around else loader.name_in(node.id), scope=scope)
 
 
