@@ -75,10 +75,10 @@ def divisions(module: Module) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
 def is_for_all_ranks(program: Program, loader: Loader, size: ast.expr) -> bool:
     """Whether the size of a batch may be made of the number of ranks."""
     module, value = origin(program, loader.module, size)
-    values = [size, value]
+    values = [(loader.module, size), (module, value)]
     if isinstance(value, ast.Attribute):
-        values += module.attribute_values.get(value.attr, [])
-    return any(has_world_size(module, each) for each in values)
+        values += [(module, each) for each in module.attribute_values.get(value.attr, [])]
+    return any(has_world_size(where, each) for where, each in values)
 
 
 def holds_size(program: Program, loader: Loader, module: Module, node: ast.expr) -> bool:
