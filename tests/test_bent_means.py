@@ -58,3 +58,21 @@ def test_it_is_told(step: str) -> None:
 @pytest.mark.parametrize("step", STRAIGHT)
 def test_a_mean_is_left_alone(step: str) -> None:
     assert [finding.because for finding in found("DF318", SCRIPT.format(step=step))] == []
+
+
+IN_STEPS = [
+    ("z = (out - out.mean(0)) / out.std(0); loss = (z.t() @ z).pow(2).sum()", "std is that of"),
+    ("p = out.softmax(1); loss = F.mse_loss(out, y) + p.mean(0).log().sum()", "the logarithm of"),
+    ("z = out - y\n    loss = (z.t() @ z).pow(2).sum()", "sums over the batch"),
+]
+
+
+@pytest.mark.parametrize(("step", "told"), IN_STEPS)
+def test_so_is_what_a_step_itself_computes_of_the_batch(step: str, told: str) -> None:
+    (finding,) = found("DF318", SCRIPT.format(step=step))
+    assert told in finding.because
+
+
+def test_what_no_loss_is_made_of_is_left_alone() -> None:
+    step = "loss = F.mse_loss(out, y); spread = out.std(0); print(spread)"
+    assert found("DF318", SCRIPT.format(step=step)) == []

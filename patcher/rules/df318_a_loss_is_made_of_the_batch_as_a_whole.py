@@ -17,7 +17,7 @@ Source       torch.nn.parallel.DistributedDataParallel (gradients are averaged)
 from collections.abc import Iterator
 
 from ..analysis.batches.bent_means import bent_means
-from ..analysis.batches.whole_batch_losses import losses_of_whole_batches
+from ..analysis.batches.whole_batch_losses import evidences_in_steps, losses_of_whole_batches
 from ..analysis.models.wrapping import loops_that_step
 from ..analysis.settings.in_batch_negatives import masked_products, masks_of_batches, whole_scores
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
@@ -30,17 +30,22 @@ CODE, SEVERITY, SAFETY = "DF318", Severity.NOTE, Safety.REPORT
 def findings(program: Program) -> Iterator[Finding]:
     if not trains_on_several_devices(program):
         return
-    for loop in loops_that_step(program):
-        for module, node in bent_means(program, loop):
-            yield Finding(module, node, f"{module.text(node)[:60]} bends a mean over the batch")
+    told: set[Function | None] = set()
     for module in program.modules:
         found = list(losses_of_whole_batches(module))
         if not found:
             continue
-        told: set[Function | None] = {function for function, _ in masks_of_batches(module)}  # DF307
+        told |= {function for function, _ in masks_of_batches(module)}  # DF307
         told |= {module.function(product.node) for product, _ in masked_products(module)}
         told |= {module.function(node) for node, _ in whole_scores(module)}
         for function, (node, because) in found:
             trains = function is None or runs_in_training_step(program, module, function)
             if function not in told and trains and program.is_live(module, node):
                 yield Finding(module, node, because)
+        told |= {function for function, _ in found}
+    for loop in loops_that_step(program):
+        for module, node in bent_means(program, loop):
+            yield Finding(module, node, f"{module.text(node)[:60]} bends a mean over the batch")
+        evidence = next(evidences_in_steps(loop), None)
+        if evidence is not None and loop.module.function(loop.steps) not in told - {None}:
+            yield Finding(loop.module, *evidence)

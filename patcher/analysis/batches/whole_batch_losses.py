@@ -10,6 +10,7 @@ from ...source.module import Module
 from ...source.tree import (
     Function,
     argument,
+    bound_names,
     everywhere,
     names_within,
     parameters,
@@ -23,6 +24,8 @@ from ..settings.in_batch_negatives import (
     is_within_examples,
     transposed_operand,
 )
+from ..training.train_loops import TrainLoop
+from .loss_names import names_of_losses
 
 LOGARITHMS = ("log", "log2", "log10", "log1p")
 MOMENTS = ("mean", "sum")
@@ -60,6 +63,30 @@ def losses_of_whole_batches(module: Module) -> Iterator[tuple[Function | None, E
         if PAIRED.match(module.dotted(call.func)):
             name = module.last_name(call.func)
             yield module.function(call), (call, f"{name} compares the examples of a batch")
+
+
+def evidences_in_steps(loop: TrainLoop) -> Iterator[Evidence]:
+    """The same in a step itself, of what its losses are made of."""
+    module, body = loop.module, loop.steps.body
+    calls = within(body, ast.Call)
+    if any(GATHERS.search(module.last_name(call.func)) for call in calls):
+        return
+    of_losses = names_of_losses(loop)
+    products = [n for n in within(body, ast.BinOp) if isinstance(n.op, ast.MatMult)]
+    for node in (*calls, *(n for n in products if is_turned(n.left))):
+        if not of_losses.intersection(bound_names(module.statement(node))):
+            continue
+        if isinstance(node, ast.BinOp):
+            yield node, f"{module.text(node)[:60]} sums over the batch"
+            continue
+        name = module.last_name(node.func)
+        over_examples = is_over_examples(module, node)
+        if name in MOMENTS and over_examples and is_in_logarithm(module, node):
+            yield node, f"the logarithm of {module.text(node)[:60]} is of the whole batch"
+        elif name in SPREADS and over_examples:
+            yield node, f"{name} is that of the whole batch"
+        elif name in RANKED and is_of_losses(module, node):
+            yield node, f"{name} chooses by their losses among the examples of this rank alone"
 
 
 def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iterator[Evidence]:
