@@ -37,6 +37,9 @@ BENT = [
     "loss = focal(out, y)",
     "loss = (F.cross_entropy(out, y) - 0.1).abs() + 0.1",
     "loss = 0.1 * torch.log(((out - y) ** 2).mean())",
+    "loss = -10 * torch.log10(1.0 / F.mse_loss(out, y))",
+    "loss = torch.norm(out - y)",
+    "rest = out - y; loss = rest.norm()",
 ]
 STRAIGHT = [
     "loss = F.mse_loss(out, y)",
@@ -45,6 +48,8 @@ STRAIGHT = [
     "loss = ((out - y) ** 2).sum(1).sqrt().mean()",
     "loss = torch.exp(-scale) * F.mse_loss(out, y) + scale",
     "loss = F.mse_loss(out, y) + sum((p ** 2).sum() for p in model.parameters()) ** 0.5",
+    "loss = torch.norm(out - y, dim=1).mean()",
+    "loss = F.mse_loss(out, y) + torch.norm(model.head.weight)",
     "loss = F.mse_loss(out, y); shown = torch.sqrt(loss)",
 ]
 
@@ -63,6 +68,8 @@ def test_a_mean_is_left_alone(step: str) -> None:
 IN_STEPS = [
     ("z = (out - out.mean(0)) / out.std(0); loss = (z.t() @ z).pow(2).sum()", "std is that of"),
     ("p = out.softmax(1); loss = F.mse_loss(out, y) + p.mean(0).log().sum()", "the logarithm of"),
+    ("losses = F.mse_loss(out, y, reduction='none'); loss = losses.var()", "var is that of"),
+    ("w = torch.softmax(out, dim=0); loss = F.mse_loss(w, y)", "softmax shares out"),
     ("z = out - y\n    loss = (z.t() @ z).pow(2).sum()", "sums over the batch"),
 ]
 

@@ -346,7 +346,9 @@ def divided_elsewhere(program: Program, loop: TrainLoop, told: set[ast.AST]) -> 
         module = counts[0].module
         if stmt in told:
             continue
-        is_plain = isinstance(stmt, ast.Assign | ast.Return | ast.Expr)
+        is_plain = isinstance(stmt, ast.Assign | ast.Return | ast.Expr) and not any(
+            isinstance(up, ast.For | ast.While) for up in module.ancestors(stmt)
+        )
         makes_name = is_plain and is_free(module, stmt, WORLD)
         name = WORLD if makes_name else f"({NUMBER_OF_RANKS})"
         edits: list[Edit] = [Insert(stmt, f"{WORLD} = {NUMBER_OF_RANKS}")] if makes_name else []

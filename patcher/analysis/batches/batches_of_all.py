@@ -62,6 +62,11 @@ def divisions(module: Module) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
     for node in module.nodes(ast.BinOp):
         if isinstance(node.op, QUOTIENTS):
             yield node, node.left, node.right
+        match node:  # (i + 1) * size / len(data), a part of an epoch
+            case ast.BinOp(
+                left=ast.BinOp(op=ast.Mult(), right=size), op=ast.Div(), right=ast.Call() as counted
+            ):
+                yield node, counted, size
     for call in module.calls_to("divmod"):
         if len(call.args) == 2:
             yield call, call.args[0], call.args[1]

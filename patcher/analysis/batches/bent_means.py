@@ -14,6 +14,7 @@ from ..training.train_loops import TrainLoop, backward_calls
 from .loss_reduction import SAME_VALUE, Reduction, is_weight, reduction_of
 
 BENDS = ("sqrt", "log", "log1p", "log10", "exp", "pow", "square", "abs", "rsqrt")
+NORMS = ("norm", "dist", "vector_norm")
 THROUGH = (*SAME_VALUE, "mean", "sum", "scale", "detach")
 MAX_DEPTH = 12
 
@@ -56,12 +57,26 @@ def bends(
             name = module.last_name(node.func)
             if inner is not None and name in BENDS and is_mean(program, module, inner):
                 yield module, node
+            if name in NORMS and is_norm_of_difference(module, node):
+                yield module, node
             if inner is not None and name in (*BENDS, *THROUGH):
                 parts = [(module, inner)]
             else:
                 parts = results(program, module, node)
     for where, part in parts:
         yield from bends(program, where, part, depth + 1, seen)
+
+
+def is_norm_of_difference(module: Module, call: ast.Call) -> bool:
+    """``torch.norm(output - target)`` over the whole batch, and ``torch.dist`` of both."""
+    if any(word.arg in ("dim", "axis") for word in call.keywords) or len(call.args) > 2:
+        return False
+    if module.last_name(call.func) == "dist":
+        return len(call.args) == 2
+    inner = changed(module, call)
+    value = None if inner is None else module.definition(inner, inner) or inner
+    is_difference = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub)
+    return is_difference and not any(is_weight(module, n) for n in everywhere(value, ast.Name))
 
 
 def changed(module: Module, call: ast.Call) -> ast.expr | None:
@@ -97,6 +112,8 @@ def is_mean(program: Program, module: Module, node: ast.expr) -> bool:
         case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
             sides = [each for each in (left, right) if not isinstance(each, ast.Constant)]
             return bool(sides) and any(is_mean(program, module, each) for each in sides)
+        case ast.BinOp(left=ast.Constant(), op=ast.Div(), right=divisor):
+            return is_mean(program, module, divisor)
     if any(is_weight(module, name) for name in everywhere(node, ast.Name)):
         return False
     return reduction_of(program, module, node) in (Reduction.MEAN, Reduction.SUM)

@@ -37,6 +37,7 @@ LOSS = re.compile(
 ENTROPY = re.compile("entropy", re.IGNORECASE)
 WATCHED = re.compile("perplex|usage|util", re.IGNORECASE)  # of a codebook, which is printed
 GATHERS = re.compile("gather|all_reduce", re.IGNORECASE)
+SHARES = ("softmax", "log_softmax")
 RANKED = ("topk", "sort", "argsort", "kthvalue", "quantile")
 ASKED = (*MOMENTS, *SPREADS, *RANKED, "cdist", "mm", "matmul", "unsqueeze", "logsumexp")
 # Of pytorch_metric_learning: what compares the pairs of a batch. Others look at one example each.
@@ -83,8 +84,10 @@ def evidences_in_steps(loop: TrainLoop) -> Iterator[Evidence]:
         over_examples = is_over_examples(module, node)
         if name in MOMENTS and over_examples and is_in_logarithm(module, node):
             yield node, f"the logarithm of {module.text(node)[:60]} is of the whole batch"
-        elif name in SPREADS and over_examples:
+        elif name in SPREADS and (over_examples or is_of_losses(module, node)):
             yield node, f"{name} is that of the whole batch"
+        elif name in SHARES and over_examples:
+            yield node, f"{name} shares out among the whole batch"
         elif name in RANKED and is_of_losses(module, node):
             yield node, f"{name} chooses by their losses among the examples of this rank alone"
 

@@ -1,0 +1,71 @@
+"""The learning rate is scaled by the batch of one process.
+
+What         A script multiplies its learning rate by the size of a batch over a constant, as the
+             linear scaling rule has it, and each rank takes a batch of that size.
+At run time  The global batch is as many times larger as there are ranks, and the rate is not: the
+             same global batch on N ranks trains with an N-th of the rate. Nothing warns.
+Example      lr = args.blr * args.batch_size / 256
+Fix          Multiply the batch by the number of ranks there.
+Fix safety   Safe: a lone process computes what it did.
+Source       Goyal et al., Accurate, Large Minibatch SGD (arXiv:1706.02677)
+"""
+
+import ast
+import re
+from collections.abc import Iterator
+
+from ..analysis.batches.batches_of_all import holds_size, is_for_all_ranks
+from ..analysis.batches.example_counts import counts_listed_cards, has_world_size
+from ..analysis.training.constructed_loaders import Loader
+from ..analysis.training.program import Program
+from ..editing.edits import Import, Rewrite
+from ..findings import Finding, Safety, Severity
+from ..fixes.process_group import NUMBER_OF_RANKS
+from ..source.module import Module
+
+CODE, SEVERITY, SAFETY = "DF709", Severity.DEGRADED, Safety.SAFE
+
+RATE = re.compile(r"(^|[^a-z])(b?lr|learning_?rate)([^a-z]|$)", re.IGNORECASE)
+
+
+def findings(program: Program) -> Iterator[Finding]:
+    told: set[ast.expr] = set()
+    for loop in program.train_loops:
+        loader = loop.loader
+        if loader is None or loader.batch_size is None or not loader.distributed_samplers:
+            continue
+        if is_for_all_ranks(program, loader, loader.batch_size):
+            continue
+        for module in program.modules:
+            for node, size in scaled_rates(program, loader, module):
+                if node not in told and program.is_live(module, node):
+                    told.add(node)
+                    because = f"{module.text(node)} knows the batch of one rank alone"
+                    text = f"({module.operand(size)} * ({NUMBER_OF_RANKS}))"
+                    yield Finding(module, node, because, (Rewrite(size, text), Import("torch")))
+
+
+def scaled_rates(
+    program: Program, loader: Loader, module: Module
+) -> Iterator[tuple[ast.BinOp, ast.expr]]:
+    """``lr * size / 256`` and ``lr * (size / 256)``, each with the size."""
+    for node in module.nodes(ast.BinOp):
+        if not isinstance(node.op, ast.Div) or not isinstance(node.right, ast.Constant):
+            continue
+        if not RATE.search(module.text(module.statement(node)).partition("\n")[0]):
+            continue
+        sizes = [part for part in factors(node.left) if holds_size(program, loader, module, part)]
+        stmt = module.statement(node)
+        if len(sizes) == 1 and not (
+            has_world_size(module, node)
+            or (isinstance(stmt, ast.Assign) and has_world_size(module, stmt.value))
+            or counts_listed_cards(module, node)
+        ):
+            yield node, sizes[0]
+
+
+def factors(node: ast.expr) -> list[ast.expr]:
+    """The factors of a product."""
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
+        return [*factors(node.left), *factors(node.right)]
+    return [node]
