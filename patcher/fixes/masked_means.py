@@ -102,7 +102,7 @@ def counted(module: Module, count: ast.expr, is_summed: bool = False) -> ast.exp
     return None
 
 
-def is_score(module: Module, node: ast.expr) -> bool:
+def is_score(module: Module, node: ast.expr | ast.stmt) -> bool:
     """Whether a value is bound to what is called a score, which nothing goes back from."""
     stmt = module.statement(node)
     return any(map(SCORE.search, bound_names(stmt)))

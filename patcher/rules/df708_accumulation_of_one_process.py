@@ -76,13 +76,12 @@ def later_divided(module: Module, value: ast.expr) -> bool:
     """Whether another line divides the number by the ranks, ``n = n // world_size``."""
     stmt = module.statement(value)
     names = {module.text(t) for t in stmt.targets} if isinstance(stmt, ast.Assign) else set()
-    changes = [*module.nodes(ast.AugAssign), *module.nodes(ast.Assign)]
+    changes: list[tuple[ast.expr, ast.expr]] = [
+        (each.target, each.value) for each in module.nodes(ast.AugAssign)
+    ]
+    changes += [(each.targets[0], each.value) for each in module.nodes(ast.Assign)]
     return any(
-        names.intersection(
-            map(module.text, each.targets if isinstance(each, ast.Assign) else [each.target])
-        )
-        and has_world_size(module, each.value)
-        for each in changes
+        module.text(target) in names and has_world_size(module, new) for target, new in changes
     )
 
 

@@ -165,7 +165,7 @@ def is_left(
 
 def places_read(module: Module, stmt: ast.stmt, at: ast.expr) -> list[ast.expr]:
     """Where the value of a statement is read: by the names that it binds, or else in itself."""
-    if not isinstance(stmt, ast.Assign):
+    if not isinstance(stmt, ast.Assign) or any(isinstance(t, ast.Subscript) for t in stmt.targets):
         return [at]
     function = module.function(stmt)
     names = {n.id for t in stmt.targets for n in everywhere(t, ast.Name)}

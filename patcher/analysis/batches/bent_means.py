@@ -53,14 +53,14 @@ def bends(
         case ast.BinOp(left=left, right=right):
             parts = [(module, left), (module, right)]
         case ast.Call():
-            inner = changed(module, node)
+            argument = changed(module, node)
             name = module.last_name(node.func)
-            if inner is not None and name in BENDS and is_mean(program, module, inner):
+            if argument is not None and name in BENDS and is_mean(program, module, argument):
                 yield module, node
             if name in NORMS and is_norm_of_difference(module, node):
                 yield module, node
-            if inner is not None and name in (*BENDS, *THROUGH):
-                parts = [(module, inner)]
+            if argument is not None and name in (*BENDS, *THROUGH):
+                parts = [(module, argument)]
             else:
                 parts = results(program, module, node)
     for where, part in parts:
@@ -75,8 +75,9 @@ def is_norm_of_difference(module: Module, call: ast.Call) -> bool:
         return len(call.args) == 2
     inner = changed(module, call)
     value = None if inner is None else module.definition(inner, inner) or inner
-    is_difference = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Sub)
-    return is_difference and not any(is_weight(module, n) for n in everywhere(value, ast.Name))
+    if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
+        return False
+    return not any(is_weight(module, name) for name in everywhere(value, ast.Name))
 
 
 def changed(module: Module, call: ast.Call) -> ast.expr | None:

@@ -73,12 +73,8 @@ def evidences_in_steps(loop: TrainLoop) -> Iterator[Evidence]:
     if any(GATHERS.search(module.last_name(call.func)) for call in calls):
         return
     of_losses = names_of_losses(loop)
-    products = [n for n in within(body, ast.BinOp) if isinstance(n.op, ast.MatMult)]
-    for node in (*calls, *(n for n in products if is_turned(n.left))):
+    for node in calls:
         if not of_losses.intersection(bound_names(module.statement(node))):
-            continue
-        if isinstance(node, ast.BinOp):
-            yield node, f"{module.text(node)[:60]} sums over the batch"
             continue
         name = module.last_name(node.func)
         over_examples = is_over_examples(module, node)
@@ -90,6 +86,10 @@ def evidences_in_steps(loop: TrainLoop) -> Iterator[Evidence]:
             yield node, f"{name} shares out among the whole batch"
         elif name in RANKED and is_of_losses(module, node):
             yield node, f"{name} chooses by their losses among the examples of this rank alone"
+    for product in within(body, ast.BinOp):
+        is_sum = isinstance(product.op, ast.MatMult) and is_turned(product.left)
+        if is_sum and of_losses.intersection(bound_names(module.statement(product))):
+            yield product, f"{module.text(product)[:60]} sums over the batch"
 
 
 def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iterator[Evidence]:
