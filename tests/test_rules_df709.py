@@ -32,6 +32,11 @@ NOOP: list[tuple[str, str]] = [
         "lr = args.lr * args.size * torch.distributed.get_world_size() / 256")),
     ("another size", script("lr = args.lr * args.eval_size / 256")),
     ("no rate", script("width = 4 * args.size / 256", rate="0.1")),
+    ("a batch that the ranks share later", script(
+        "lr = args.lr * args.size / 256\nargs.size = int(args.size / cards)")),
+    ("the same in place", script("lr = args.lr * args.size / 256\nargs.size //= cards")),
+    ("a name's", script(
+        "size = args.size\nlr = args.lr * size / 256\nsize = size // cards", size="size")),
     ("a batch that the ranks share", script(
         "size = args.size // torch.distributed.get_world_size()\nlr = args.lr * args.size / 256",
         size="size")),

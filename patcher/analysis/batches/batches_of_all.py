@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ....record import record
 from ...source.module import Module
-from ...source.tree import everywhere, is_inside, within
+from ...source.tree import everywhere, is_inside, mentions, within
 from ..training.constructed_loaders import Loader
 from ..training.loaders import trace_loader
 from ..training.only_values import have_one_origin, origin
@@ -82,8 +82,30 @@ def is_for_all_ranks(program: Program, loader: Loader, size: ast.expr) -> bool:
     module, value = origin(program, loader.module, size)
     values = [(loader.module, size), (module, value)]
     if isinstance(value, ast.Attribute):
-        values += [(module, each) for each in module.attribute_values.get(value.attr, [])]
+        for where in program.modules:
+            values += [(where, each) for each in where.attribute_values.get(value.attr, [])]
+        if any(changes(where, each, value.attr) for where, each in values):
+            return True
+    elif isinstance(value, ast.Name):
+        stores = module.stores.get((module.function(value), value.id), ())
+        bound = [module.statement(store) for store in stores]
+        if len(bound) > 1 and any(
+            isinstance(each, ast.AugAssign)
+            or (isinstance(each, ast.Assign) and mentions(each.value, value.id))
+            for each in bound
+        ):
+            return True
     return any(has_world_size(where, each) for where, each in values)
+
+
+def changes(module: Module, value: ast.expr, name: str) -> bool:
+    """Whether a size becomes another one, ``args.size = args.size // n_gpu``: which, of which?"""
+    stmt = module.statement(value)
+    is_bound = isinstance(stmt, ast.Assign) and stmt.value is value
+    return (is_bound and mentions(value, name)) or any(
+        isinstance(each.target, ast.Attribute) and each.target.attr == name
+        for each in module.nodes(ast.AugAssign)
+    )
 
 
 def holds_size(program: Program, loader: Loader, module: Module, node: ast.expr) -> bool:
