@@ -63,6 +63,9 @@ DIVIDED = [
         "made": "self.schedule = partial(linear, total=3 * len(data) // args.size)",
         "step": "self.schedule(i)",
     }, "(args.size * world_size)"),
+    ("a part of an epoch", {
+        "step": "group['lr'] = epoch + (i + 1) * self.args.size / len(self.data)",
+    }, f"(self.args.size * {RANKS})"),
     ("asked of a step", {
         "step": "if (i + 1) * self.args.size >= len(self.data): self.schedule.step()",
     }, f"(self.args.size * {RANKS})"),
@@ -72,6 +75,7 @@ LEFT = [
     ("of other data", {"made": "self.schedule = OneCycle(len(args.other) // args.size)"}),
     ("by another size", {"made": "self.schedule = OneCycle(len(data) // args.eval_size)"}),
     ("told alone", {"made": "print('steps:', len(data) // args.size)"}),
+    ("a part that is told", {"step": "print(i * self.args.size / len(self.data))"}),
     ("told under a name", {"made": "steps = len(data) // args.size; print(steps)"}),
     ("a mean of a rank's batches", {"end": "print(total / (len(self.data) / self.args.size))"}),
     ("the examples of whole batches", {"made": "self.n = len(data) // args.size * args.size"}),

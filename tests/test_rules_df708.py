@@ -1,93 +1,62 @@
-"""DF708: The learning rate is made of one rank's batch."""
+"""DF708: The accumulation makes one process's batches a global batch."""
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
-from cases import found
-from ddpfix.patcher.engine.patch import patch
+from cases import fixed, found
 
-SCRIPT = """\
-import argparse
-import math
+SCRIPT = """
 import torch
-from torch.utils.data import DataLoader
-
-
-def main(args):
-    net = torch.nn.Linear(2, 2)
-    {wrap}
-    loader = DataLoader(examples, batch_size={size}, shuffle=True)
-    {rate}
-    optimizer = torch.optim.SGD(net.parameters(), lr=rate)
-    for epoch in range(3):
-        for batch in loader:
-            optimizer.zero_grad()
-            net(batch).mean().backward()
-            optimizer.step()
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--batch_size", type=int, default=8)
-    parser.add_argument("--lr", type=float, default=0.1)
-    parser.add_argument("--n_gpu", type=int, default=1)
-    {early}args = parser.parse_args()
-    main(args)
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("gloo")
+{made}
+model = torch.nn.parallel.DistributedDataParallel(Net())
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = DataLoader(data, {size}, sampler=DistributedSampler(data))
+for i, batch in enumerate(loader):
+    (model(batch).mean() / {number}).backward()
+    if (i + 1) % {number} == 0:
+        optimizer.step()
+        optimizer.zero_grad()
 """
-WRAP = "net = torch.nn.DataParallel(net)"
 RANKS = "(torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1)"
 
 
-def script(rate: str, size: str = "args.batch_size", wrap: str = WRAP, early: str = "") -> str:
-    return SCRIPT.format(rate=rate, size=size, wrap=wrap, early=early)
+def script(made: str, number: str = "n", size: str = "args.size") -> str:
+    return SCRIPT.format(made=made, number=number, size=size)
 
 
-@pytest.mark.parametrize(
-    ("rate", "patched"),
-    [
-        ("rate = args.lr * args.batch_size / 256", "args.lr * args.batch_size * RANKS / 256"),
-        ("rate = args.batch_size / 256 * args.lr", "args.batch_size * RANKS / 256 * args.lr"),
-        ("args.lr *= args.batch_size / 64; rate = args.lr", "args.batch_size * RANKS / 64; rate"),
-        (
-            "rate = args.lr * math.sqrt(args.batch_size / 64)",
-            "args.lr * math.sqrt(args.batch_size * RANKS / 64)",
-        ),
-        (
-            "whole = args.batch_size * 2\n    rate = args.lr * whole / 256",
-            "whole = args.batch_size * 2\n    rate = args.lr * whole * RANKS / 256",
-        ),
-        ("lr = args.batch_size / 256; rate = lr", "lr = args.batch_size * RANKS / 256; rate"),
-    ],
-)
-def test_the_rate_is_that_of_all_ranks_examples(rate: str, patched: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.py"
-    path.write_text(script(rate))
-    (change,) = patch(path).changes
-    assert patched.replace("RANKS", RANKS) in change.text
-    assert found("DF708", change.text) == []
+# A sentence, and a script that comes close and is right.
+NOOP: list[tuple[str, str]] = [
+    ("an option", script("n = args.accumulation")),
+    ("by the ranks", script("n = args.total // (args.size * torch.distributed.get_world_size())")),
+    ("by the ranks, behind", script(
+        "n = args.total // args.size\nn = n // torch.distributed.get_world_size()")),
+    ("a batch that the ranks share", script(
+        "size = args.size // torch.distributed.get_world_size()\nn = args.total // args.size",
+        size="size")),
+    ("by another size", script("n = args.total // args.eval_size")),
+]  # fmt: skip
+
+# A sentence, a script that is wrong, and what the number becomes.
+FIX: list[tuple[str, str, str]] = [
+    ("of two options", script("n = args.total // args.size"),
+        f"n = max(1, args.total // (args.size * {RANKS}))"),
+    ("at least one", script("n = max(1, args.total // args.size)"),
+        f"n = max(1, args.total // (args.size * {RANKS}))"),
+    ("rounded", script("n = int(args.total / args.size)"),
+        f"n = max(1, int(args.total / (args.size * {RANKS})))"),
+    ("an option that is set", script("args.n = 256 // args.size", "args.n"),
+        f"args.n = max(1, 256 // (args.size * {RANKS}))"),
+]  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("rate", "size"),
-    [
-        ("rate = args.lr", "args.batch_size"),
-        ("rate = args.lr / args.batch_size", "args.batch_size"),
-        ("rate = args.lr * args.batch_size * args.n_gpu / 256", "args.batch_size"),
-        ("rate = args.lr * args.batch_size / 256", "args.batch_size * args.n_gpu"),
-        ("rate = args.lr * args.batch_size / 256", "8"),
-        ("args.lr_steps = args.batch_size * 100; rate = args.lr", "args.batch_size"),
-    ],
-)
-def test_a_rate_of_something_else_is_left_alone(rate: str, size: str, tmp_path: Path) -> None:
-    path = tmp_path / "run.py"
-    path.write_text(script(rate, size))
-    (change,) = patch(path).changes
-    assert f"    {rate}\n" in change.text
+@pytest.mark.parametrize(("name", "text"), NOOP)
+def test_it_is_left_alone(name: str, text: str) -> None:
+    assert found("DF708", text) == [], name
 
 
-def test_a_script_that_had_ranks_knows_its_batch() -> None:
-    group = "torch.distributed.init_process_group('nccl')"
-    wrap = f"{group}; net = torch.nn.parallel.DistributedDataParallel(net)"
-    assert found("DF708", script("rate = args.lr * args.batch_size / 256", wrap=wrap)) == []
+@pytest.mark.parametrize(("name", "text", "after"), FIX)
+def test_it_is_divided_by_the_ranks(name: str, text: str, after: str) -> None:
+    assert after in (text := fixed("DF708", text)), name
+    assert found("DF708", text) == []

@@ -17,6 +17,13 @@ def read(path):
     {draw}
     return lines
 
+def seed_all(number):
+    random.seed(number)
+    np.random.seed(number)
+
+def seed_by(args):
+    random.seed(args.seed)
+
 def main():
     if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:
         torch.distributed.init_process_group("gloo")
@@ -40,6 +47,10 @@ def script(draw: str = "random.shuffle(lines)", seed: str = "pass") -> str:
         script(seed="number = np.random.randint(9999)\n    random.seed(number)"),
         script(seed="if args.seed is not None: random.seed(args.seed)"),
         script(seed="if args.seed: random.seed(args.seed + 1)"),
+        script(seed="if args.seed is not None: seed_all(args.seed)"),
+        script(seed="if args.seed is not None: seed_by(args)"),
+        script(seed="seed_all(args.seed or random.randint(1, 99))"),
+        script("lines = lines[: int(100 * random.uniform(0, 1))]", "if args.seed: seed_by(args)"),
     ],
 )
 def test_ranks_take_the_numbers_of_rank_0(text: str) -> None:
@@ -90,6 +101,7 @@ class Crop:
         pytest.param(script("pass") + CROP, id="for one example"),
         pytest.param(script() + STEPS, id="ranks draw batches of their own"),
         pytest.param(script(seed="set_seed(1)"), id="perhaps by a function"),
+        pytest.param(script(seed="seed_all(args.seed)"), id="by a function of the script"),
         pytest.param(
             script(seed="random.seed(np.random.get_state()[1][0] + worker)"), id="a worker's"
         ),

@@ -40,7 +40,7 @@ def sums_by_own_counts(
                 yield node, count
 
 
-def is_of_losses(program: Program, module: Module, node: ast.expr | ast.stmt) -> bool:
+def is_of_losses(program: Program, module: Module, node: ast.BinOp | ast.AugAssign) -> bool:
     """Whether a quotient is a loss, or what a function returns of which callers make one."""
     function = module.function(node)
     divided = node.left if isinstance(node, ast.BinOp) else node.target

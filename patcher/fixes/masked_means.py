@@ -11,7 +11,15 @@ from ..analysis.batches.loss_reduction import LOSS, Reduction, reduction_of
 from ..analysis.batches.summed_losses import COMPARISONS
 from ..analysis.training.program import Program
 from ..source.module import Module
-from ..source.tree import Function, argument, bound_names, mentions, within
+from ..source.tree import (
+    Function,
+    argument,
+    assigned_pairs,
+    bound_names,
+    is_inside,
+    mentions,
+    within,
+)
 
 UNSURE = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.FunctionDef, ast.Lambda)
 GUARDS = ("max", "clamp", "clamp_min", "clamp_", "maximum")  # against a number of none
@@ -20,7 +28,10 @@ CASTS = (
     *("float", "item", "to", "type_as", "long", "bool", "int", "type", "view", "unsqueeze"),
     *("detach", "squeeze"),
 )
-ELEMENTWISE = ("abs", "pow", "square", "sqrt", "log", "exp", "clamp", *CASTS)
+ELEMENTWISE = (
+    *("abs", "pow", "square", "sqrt", "log", "exp", "clamp", *CASTS),
+    *("softplus", "relu", "sigmoid", "logsigmoid", "tanh"),
+)
 
 
 def masked_count(module: Module, stmt: ast.Assign) -> ast.expr | None:
@@ -144,7 +155,7 @@ def argument_or_owner(module: Module, call: ast.Call) -> ast.expr | None:
     return call.func.value if isinstance(call.func, ast.Attribute) else None
 
 
-def is_score(module: Module, node: ast.expr) -> bool:
+def is_score(module: Module, node: ast.expr | ast.stmt) -> bool:
     """Whether a value is bound to what is called a score, which nothing goes back from."""
     stmt = module.statement(node)
     return any(map(SCORE.search, bound_names(stmt)))
@@ -192,13 +203,14 @@ def names_of(module: Module, part: ast.expr) -> Iterator[ast.Name]:
     stmt = module.statement(part)
     if not isinstance(stmt, ast.Assign) or taken_by(module, part) is not None:
         return
-    targets = [each.id for each in stmt.targets if isinstance(each, ast.Name)]
+    values = dict(assigned_pairs(stmt))  # also of ``pos, neg = x[is_pos], x[is_neg]``
+    targets = [name for name, value in values.items() if part is value or is_inside(part, value)]
     for name in module.occurrences(*targets) if targets else ():
         if (
             isinstance(name, ast.Name)
             and isinstance(name.ctx, ast.Load)
             and module.function(name) is module.function(stmt)
-            and module.definition(name, name) is stmt.value
+            and module.definition(name, name) is values[name.id]
         ):
             yield name
 

@@ -7,7 +7,8 @@ At run time  DistributedDataParallel divides the sum of the ranks' gradients by 
              it in part. Nothing warns.
 Example      loss = F.binary_cross_entropy(output, data, reduction="sum")
 Fix          The loss that goes back is multiplied by the number of ranks. Where a sum and a mean
-             are added, it is only reported: multiply the sum.
+             are added, it is only reported: multiply the sum. So is a loop that adds up the losses
+             of examples, if that is what it goes over.
 Fix safety   Safe: a lone process computes what it did before.
 Source       torch.nn.parallel.DistributedDataParallel (gradients are averaged)
 """
@@ -15,6 +16,7 @@ Source       torch.nn.parallel.DistributedDataParallel (gradients are averaged)
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.looped_sums import summed_by_example
 from ..analysis.batches.loss_reduction import Reduction, reduction_of
 from ..analysis.models.wrapping import SHARED, takes_steps
 from ..analysis.training.program import Program
@@ -54,6 +56,10 @@ def sums(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         if kind is Reduction.SUM:
             edits = (Rewrite(loss, f"{HELPER}({module.text(loss)})"), Define(HELPER))
         elif kind not in TOLD:
+            over = summed_by_example(loop, module, loss)
+            if over is not None:
+                because = f"{module.text(loss)} adds up what each of {module.text(over)} gives"
+                yield Finding(module, call, because, severity=Severity.NOTE)
             continue
         severity = Severity.NOTE if kind is Reduction.PARTLY else None
         because = f"{module.text(loss)} is {TOLD[kind]}"

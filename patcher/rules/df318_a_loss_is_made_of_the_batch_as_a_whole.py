@@ -1,8 +1,8 @@
 """A loss is made of the batch as a whole.
 
 What         A loss is no mean over examples: it takes the logarithm of a mean prediction, the
-             variance or covariance of features, or the distances of all pairs of examples. Or it is
-             of the examples with the largest losses of the batch, or the smallest.
+             variance or covariance of features, the distances of all pairs of examples, or the root
+             of a mean. Or it is of the examples with the largest losses, or the smallest.
 At run time  Each rank computes it of its own part of the batch, and the mean of the ranks' losses
              is another number than the loss of them all: N ranks train otherwise than one process
              does with the global batch. So does accumulation. Nothing crashes.
@@ -16,7 +16,9 @@ Source       torch.nn.parallel.DistributedDataParallel (gradients are averaged)
 
 from collections.abc import Iterator
 
-from ..analysis.batches.whole_batch_losses import losses_of_whole_batches
+from ..analysis.batches.bent_means import bent_means
+from ..analysis.batches.whole_batch_losses import evidences_in_steps, losses_of_whole_batches
+from ..analysis.models.wrapping import loops_that_step
 from ..analysis.settings.in_batch_negatives import masked_products, masks_of_batches, whole_scores
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
@@ -28,14 +30,22 @@ CODE, SEVERITY, SAFETY = "DF318", Severity.NOTE, Safety.REPORT
 def findings(program: Program) -> Iterator[Finding]:
     if not trains_on_several_devices(program):
         return
+    told: set[Function | None] = set()
     for module in program.modules:
         found = list(losses_of_whole_batches(module))
         if not found:
             continue
-        told: set[Function | None] = {function for function, _ in masks_of_batches(module)}  # DF307
+        told |= {function for function, _ in masks_of_batches(module)}  # DF307
         told |= {module.function(product.node) for product, _ in masked_products(module)}
         told |= {module.function(node) for node, _ in whole_scores(module)}
         for function, (node, because) in found:
             trains = function is None or runs_in_training_step(program, module, function)
             if function not in told and trains and program.is_live(module, node):
                 yield Finding(module, node, because)
+        told |= {function for function, _ in found}
+    for loop in loops_that_step(program):
+        for module, node in bent_means(program, loop):
+            yield Finding(module, node, f"{module.text(node)[:60]} bends a mean over the batch")
+        evidence = next(evidences_in_steps(loop), None)
+        if evidence is not None and loop.module.function(loop.steps) not in told - {None}:
+            yield Finding(loop.module, *evidence)

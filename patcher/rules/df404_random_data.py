@@ -20,7 +20,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.batches.drawn_data import draws_of_data, is_of_table
-from ..analysis.batches.global_seeds import is_drawn, is_on_demand
+from ..analysis.batches.global_seeds import is_set_for_all
 from ..analysis.language.call_graph import reachable_functions
 from ..analysis.ranks.dealing import SHARE_OF_DRAWN
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
@@ -155,13 +155,10 @@ def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
     seed = own.get(library, "torch.manual_seed")
     return any(
         program.is_live(where, call)
-        and not is_on_demand(program, where, call)
+        and is_set_for_all(program, where, call)
         and (
             where.dotted(call.func) in (seed, "torch.random.manual_seed")
             or where.last_name(call.func) not in ("seed", "manual_seed")
-        )
-        and not any(
-            is_drawn(where, value) and not mentions(value, "get_state") for value in call.args
         )
         for where, call in program.calls_to(*SEED_FUNCTIONS, "enable_full_determinism")
     )

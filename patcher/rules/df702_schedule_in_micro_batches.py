@@ -41,6 +41,7 @@ from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.grad_scaler import makes_schedule
 from ..fixes.process_group import NUMBER_OF_RANKS
+from ..fixes.ranks_counted import number_of_ranks
 from ..source.module import Module
 from ..source.tree import (
     Function,
@@ -346,14 +347,17 @@ def divided_elsewhere(program: Program, loop: TrainLoop, told: set[ast.AST]) -> 
         module = counts[0].module
         if stmt in told:
             continue
-        is_plain = isinstance(stmt, ast.Assign | ast.Return | ast.Expr)
+        is_plain = isinstance(stmt, ast.Assign | ast.Return | ast.Expr) and not any(
+            isinstance(up, ast.For | ast.While) for up in module.ancestors(stmt)
+        )
         makes_name = is_plain and is_free(module, stmt, WORLD)
-        name = WORLD if makes_name else f"({NUMBER_OF_RANKS})"
-        edits: list[Edit] = [Insert(stmt, f"{WORLD} = {NUMBER_OF_RANKS}")] if makes_name else []
+        ranks, needed = number_of_ranks(program, module, stmt)
+        name = WORLD if makes_name else f"({ranks})"
+        edits: list[Edit] = [Insert(stmt, f"{WORLD} = {ranks}")] if makes_name else []
         sizes = [size for count in counts for size in count.sizes]
         edits += [Rewrite(each, f"({module.operand(each)} * {name})") for each in sizes]
         because = f"{module.text(counts[0].at)} counts the batches of all ranks, which step at once"
-        yield Finding(module, stmt, because, (*edits, Import("torch")))
+        yield Finding(module, stmt, because, (*edits, needed))
 
 
 def is_free(module: Module, stmt: ast.stmt, name: str) -> bool:

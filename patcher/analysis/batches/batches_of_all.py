@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ....record import record
 from ...source.module import Module
-from ...source.tree import everywhere, is_inside, within
+from ...source.tree import everywhere, is_inside, mentions, within
 from ..training.constructed_loaders import Loader
 from ..training.loaders import trace_loader
 from ..training.only_values import have_one_origin, origin
@@ -62,6 +62,11 @@ def divisions(module: Module) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
     for node in module.nodes(ast.BinOp):
         if isinstance(node.op, QUOTIENTS):
             yield node, node.left, node.right
+        match node:  # (i + 1) * size / len(data), a part of an epoch
+            case ast.BinOp(
+                left=ast.BinOp(op=ast.Mult(), right=size), op=ast.Div(), right=ast.Call() as counted
+            ):
+                yield node, counted, size
     for call in module.calls_to("divmod"):
         if len(call.args) == 2:
             yield call, call.args[0], call.args[1]
@@ -75,10 +80,32 @@ def divisions(module: Module) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
 def is_for_all_ranks(program: Program, loader: Loader, size: ast.expr) -> bool:
     """Whether the size of a batch may be made of the number of ranks."""
     module, value = origin(program, loader.module, size)
-    values = [size, value]
+    values = [(loader.module, size), (module, value)]
     if isinstance(value, ast.Attribute):
-        values += module.attribute_values.get(value.attr, [])
-    return any(has_world_size(module, each) for each in values)
+        for where in program.modules:
+            values += [(where, each) for each in where.attribute_values.get(value.attr, [])]
+        if any(changes(where, each, value.attr) for where, each in values):
+            return True
+    elif isinstance(value, ast.Name):
+        stores = module.stores.get((module.function(value), value.id), ())
+        bound = [module.statement(store) for store in stores]
+        if len(bound) > 1 and any(
+            isinstance(each, ast.AugAssign)
+            or (isinstance(each, ast.Assign) and mentions(each.value, value.id))
+            for each in bound
+        ):
+            return True
+    return any(has_world_size(where, each) for where, each in values)
+
+
+def changes(module: Module, value: ast.expr, name: str) -> bool:
+    """Whether a size becomes another one, ``args.size = args.size // n_gpu``: which, of which?"""
+    stmt = module.statement(value)
+    is_bound = isinstance(stmt, ast.Assign) and stmt.value is value
+    return (is_bound and mentions(value, name)) or any(
+        isinstance(each.target, ast.Attribute) and each.target.attr == name
+        for each in module.nodes(ast.AugAssign)
+    )
 
 
 def holds_size(program: Program, loader: Loader, module: Module, node: ast.expr) -> bool:
@@ -160,7 +187,7 @@ def is_left(
 
 def places_read(module: Module, stmt: ast.stmt, at: ast.expr) -> list[ast.expr]:
     """Where the value of a statement is read: by the names that it binds, or else in itself."""
-    if not isinstance(stmt, ast.Assign):
+    if not isinstance(stmt, ast.Assign) or any(isinstance(t, ast.Subscript) for t in stmt.targets):
         return [at]
     function = module.function(stmt)
     names = {n.id for t in stmt.targets for n in everywhere(t, ast.Name)}

@@ -20,7 +20,9 @@ BENDING = (
 )
 
 
-def scaled_by_own(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.AST, str]]:
+def scaled_by_own(
+    program: Program, loop: TrainLoop
+) -> Iterator[tuple[Module, ast.stmt | ast.expr, str]]:
     """``p.grad /= n`` of a number that a rank takes of its own batch, with that number's text.
 
     Behind the backward pass all ranks have the same gradients; from here on they have others.

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Sequence
 
 from ...source.module import Module
-from ...source.tree import everywhere, mentions
+from ...source.tree import everywhere, mentions, parameters
 from ..language.conditions import tests_that_hold
 from ..settings.setting_values import is_reached
 from ..training.program import Program
@@ -18,6 +18,7 @@ GLOBAL_SEEDS = (
 )
 OWN_SEEDS = ("seed", "manual_seed", "manual_seed_all")
 DRAWN = ("rand", "randint", "random", "getrandbits")
+MAX_CALLERS = 3
 CLOCKS = ("time", "initial_seed")
 
 
@@ -33,6 +34,7 @@ def has_seed(program: Program, drawing: str) -> bool:
             for up in module.ancestors(call)
         )
         and not any(is_drawn(module, value, (*DRAWN, *CLOCKS)) for value in call.args)
+        and is_set_for_all(program, module, call)
         for module in program.modules
         for call in module.nodes(ast.Call)
         if module.spells("seed") or module.spells("manual_seed") or module.spells("set_seed")
@@ -52,8 +54,28 @@ def is_on_demand(program: Program, module: Module, seed: ast.Call) -> bool:
     """Whether a seed is set only where the user gives one: ``if args.seed is not None:``."""
     given = {name for value in seed.args for name in quantities(module, value)}
     return is_reached(program, module, seed, {}) is not True and any(
-        given & quantities(module, test) for test in tests_that_hold(module, seed)
+        asked == name or asked.startswith(f"{name}.")  # set_seed(args)
+        for test in tests_that_hold(module, seed)
+        for asked in quantities(module, test)
+        for name in given
     )
+
+
+def is_set_for_all(program: Program, module: Module, seed: ast.Call, depth: int = 0) -> bool:
+    """Whether ranks surely have one seed: not only if the user gives one, and none that is drawn.
+
+    Of a helper that seeds, ``set_seed(args.seed)``, one of its calls has to.
+    """
+    if is_on_demand(program, module, seed) or any(
+        is_drawn(module, value) and not mentions(value, "get_state") for value in seed.args
+    ):
+        return False
+    function = module.function(seed)
+    callers = [] if function is None or depth > MAX_CALLERS else program.callers(function)
+    passed = {name.id for value in seed.args for name in everywhere(value, ast.Name)}
+    if not callers or function is None or passed.isdisjoint(parameters(function)):
+        return True
+    return any(is_set_for_all(program, *caller, depth + 1) for caller in callers)
 
 
 def quantities(module: Module, node: ast.expr) -> set[str]:

@@ -281,8 +281,17 @@ def of_elements(program: Program, module: Module, tensor: ast.expr, depth: int =
             others = [kind for kind in kinds if kind is not Reduction.SUM]
             return others[0] if others else Reduction.SUM
         case ast.BinOp(op=ast.Div()):
-            return of(tensor.left) if is_factor(program, tensor.right) else Reduction.UNKNOWN
+            by_number = is_factor(program, tensor.right) or is_of_each_example(tensor.right)
+            return of(tensor.left) if by_number else Reduction.UNKNOWN
     return Reduction.SUM
+
+
+def is_of_each_example(node: ast.expr) -> bool:
+    """``torch.norm(y, dim=1)``, by which the loss of each example is divided."""
+    return isinstance(node, ast.Call) and any(
+        word.arg == "dim" and isinstance(word.value, ast.Constant) and word.value.value == 1
+        for word in node.keywords
+    )
 
 
 def averaged_dimensions(

@@ -10,6 +10,7 @@ from ...source.module import Module
 from ...source.tree import (
     Function,
     argument,
+    bound_names,
     everywhere,
     names_within,
     parameters,
@@ -23,6 +24,8 @@ from ..settings.in_batch_negatives import (
     is_within_examples,
     transposed_operand,
 )
+from ..training.train_loops import TrainLoop
+from .loss_names import names_of_losses
 
 LOGARITHMS = ("log", "log2", "log10", "log1p")
 MOMENTS = ("mean", "sum")
@@ -34,6 +37,7 @@ LOSS = re.compile(
 ENTROPY = re.compile("entropy", re.IGNORECASE)
 WATCHED = re.compile("perplex|usage|util", re.IGNORECASE)  # of a codebook, which is printed
 GATHERS = re.compile("gather|all_reduce", re.IGNORECASE)
+SHARES = ("softmax", "log_softmax")
 RANKED = ("topk", "sort", "argsort", "kthvalue", "quantile")
 ASKED = (*MOMENTS, *SPREADS, *RANKED, "cdist", "mm", "matmul", "unsqueeze", "logsumexp")
 # Of pytorch_metric_learning: what compares the pairs of a batch. Others look at one example each.
@@ -60,6 +64,32 @@ def losses_of_whole_batches(module: Module) -> Iterator[tuple[Function | None, E
         if PAIRED.match(module.dotted(call.func)):
             name = module.last_name(call.func)
             yield module.function(call), (call, f"{name} compares the examples of a batch")
+
+
+def evidences_in_steps(loop: TrainLoop) -> Iterator[Evidence]:
+    """The same in a step itself, of what its losses are made of."""
+    module, body = loop.module, loop.steps.body
+    calls = within(body, ast.Call)
+    if any(GATHERS.search(module.last_name(call.func)) for call in calls):
+        return
+    of_losses = names_of_losses(loop)
+    for node in calls:
+        if not of_losses.intersection(bound_names(module.statement(node))):
+            continue
+        name = module.last_name(node.func)
+        over_examples = is_over_examples(module, node)
+        if name in MOMENTS and over_examples and is_in_logarithm(module, node):
+            yield node, f"the logarithm of {module.text(node)[:60]} is of the whole batch"
+        elif name in SPREADS and (over_examples or is_of_losses(module, node)):
+            yield node, f"{name} is that of the whole batch"
+        elif name in SHARES and over_examples:
+            yield node, f"{name} shares out among the whole batch"
+        elif name in RANKED and is_of_losses(module, node):
+            yield node, f"{name} chooses by their losses among the examples of this rank alone"
+    for product in within(body, ast.BinOp):
+        is_sum = isinstance(product.op, ast.MatMult) and is_turned(product.left)
+        if is_sum and of_losses.intersection(bound_names(module.statement(product))):
+            yield product, f"{module.text(product)[:60]} sums over the batch"
 
 
 def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iterator[Evidence]:
