@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.batches.batch_counts import counts_data
+from ..analysis.batches.batch_origins import refuse_order_of_sets
 from ..analysis.batches.batch_taint import NotDealtError, refuse_turns_that_part
 from ..analysis.batches.drawn_batches import DrawnBatch, drawn_batch, draws_one
 from ..analysis.batches.own_decisions import refuse_own_decisions
@@ -46,6 +47,7 @@ def edits_to_share_draws(program: Program, loop: TrainLoop) -> list[tuple[Module
     """Edits that give each rank a share of what each step draws. Raises NotDealtError."""
     module, steps = loop.module, loop.steps
     refuse_other_data(program, loop)
+    refuse_order_of_sets(program)
     drawn = draws_of_steps(program, loop)
     refuse_changed_sources(program, loop, drawn)
     refuse_other_calls(program, loop, drawn)
