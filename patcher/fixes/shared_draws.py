@@ -163,7 +163,9 @@ def refuse_changed_sources(program: Program, loop: TrainLoop, drawn: list[DrawnB
     for each in drawn:
         size = names_in(each.size)
         read = {name.rpartition(".")[2] for name in names_in(each.whole) - size}
-        bound = bound_names_of_steps(loop) if each.module is loop.module else set[str]()
+        is_here = each.module is loop.module
+        is_here &= each.module.function(each.whole) is loop.module.function(loop.steps)
+        bound = bound_names_of_steps(loop) if is_here else set[str]()
         if changed := sorted(read & (filled | bound)):
             raise NotDealtError(
                 f"line {each.whole.lineno} draws from {changed[0]}, which the steps change"
