@@ -154,6 +154,9 @@ REFUSED = {
                   "torch.randint(0, 32, (size,))\n        inputs = inputs + x[part]"},
         "line 34 draws its batch without gradients",
     ),
+    "ids by the order of a set": (
+        {"before": "names = list(set('abc'))"}, "goes through a set, in another order in each"
+    ),
     "an environment": ({"before": "import gym"}, "its examples come from an environment"),
 }  # fmt: skip
 

@@ -58,6 +58,9 @@ REFUSED = {
     "what it keeps for the next": (
         {"more": " + self.kept", "behind": "self.kept = loss.item()"}, "a step keeps self.kept"
     ),
+    "an element that it keeps": (
+        {"more": " + self.kept[0]", "behind": "self.kept[0] = loss.item()"}, "keeps self.kept"
+    ),
     "what another method keeps": (
         {"before": "self.take(inputs, labels)", "inputs": "self.inputs"}, "keeps self.inputs"
     ),

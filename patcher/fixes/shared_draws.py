@@ -10,6 +10,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.batches.batch_counts import counts_data
+from ..analysis.batches.batch_origins import refuse_order_of_sets
 from ..analysis.batches.batch_taint import NotDealtError, refuse_turns_that_part
 from ..analysis.batches.drawn_batches import DrawnBatch, drawn_batch, draws_one
 from ..analysis.batches.own_decisions import refuse_own_decisions
@@ -46,6 +47,7 @@ def edits_to_share_draws(program: Program, loop: TrainLoop) -> list[tuple[Module
     """Edits that give each rank a share of what each step draws. Raises NotDealtError."""
     module, steps = loop.module, loop.steps
     refuse_other_data(program, loop)
+    refuse_order_of_sets(program)
     drawn = draws_of_steps(program, loop)
     refuse_changed_sources(program, loop, drawn)
     refuse_other_calls(program, loop, drawn)
@@ -161,7 +163,9 @@ def refuse_changed_sources(program: Program, loop: TrainLoop, drawn: list[DrawnB
     for each in drawn:
         size = names_in(each.size)
         read = {name.rpartition(".")[2] for name in names_in(each.whole) - size}
-        bound = bound_names_of_steps(loop) if each.module is loop.module else set[str]()
+        is_here = each.module is loop.module
+        is_here &= each.module.function(each.whole) is loop.module.function(loop.steps)
+        bound = bound_names_of_steps(loop) if is_here else set[str]()
         if changed := sorted(read & (filled | bound)):
             raise NotDealtError(
                 f"line {each.whole.lineno} draws from {changed[0]}, which the steps change"

@@ -102,8 +102,11 @@ def kept_by_functions(program: Program, loop: TrainLoop) -> Iterator[tuple[str, 
     for function in places:
         shared = {name for each in within(function.body, ast.Global) for name in each.names}
         shared |= {name for each in within(function.body, ast.Nonlocal) for name in each.names}
-        for stmt in (*within(function.body, ast.Assign), *within(function.body, ast.AugAssign)):
-            targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
+        bindings: list[tuple[ast.stmt, list[ast.expr]]] = [
+            (each, each.targets) for each in within(function.body, ast.Assign)
+        ]
+        bindings += [(each, [each.target]) for each in within(function.body, ast.AugAssign)]
+        for stmt, targets in bindings:
             for name in sorted(set[str]().union(*map(roots, targets))):
                 is_kept = name.startswith("self.") or name in shared
                 if is_kept and any(
@@ -124,26 +127,22 @@ def leads_to_loss(function: Function, name: str, is_bound_elsewhere: bool) -> bo
         return False
     if is_bound_elsewhere:
         return True
-    places = sorted(
-        (
-            node
-            for node in (*within(function.body, ast.Attribute), *within(function.body, ast.Name))
-            if (f"self.{node.attr}" if isinstance(node, ast.Attribute) else node.id) == name
-        ),
-        key=position,
-    )
-    stores = [node for node in places if isinstance(node.ctx, ast.Store)]
-    loads = [node for node in places if isinstance(node.ctx, ast.Load)]
-    first = stores[0]
-    stmt = next(
-        each
-        for kind in (ast.Assign, ast.AugAssign)
-        for each in within(function.body, kind)
-        if is_within(first, [each])
-    )
-    return isinstance(stmt, ast.AugAssign) or any(
-        position(load) < position(first) or load in below(stmt.value) for load in loads
-    )
+    found: list[ast.Name | ast.Attribute] = []
+    for attribute in within(function.body, ast.Attribute):
+        if f"self.{attribute.attr}" == name:
+            found.append(attribute)
+    found += names_within(function.body, {name})
+    stores = sorted((each for each in found if isinstance(each.ctx, ast.Store)), key=position)
+    if not stores:
+        return True  # an element of it
+    for stmt in within(function.body, ast.Assign):
+        if is_within(stores[0], [stmt]):
+            return any(
+                position(each) < position(stores[0]) or each in below(stmt.value)
+                for each in found
+                if isinstance(each.ctx, ast.Load)
+            )
+    return True
 
 
 def names_of_comprehensions(body: list[ast.stmt]) -> set[ast.Name]:

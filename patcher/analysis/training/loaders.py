@@ -120,7 +120,9 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
             return trace_loader(graph, module, source, depth + 1)  # a list of its batches
         case ast.Subscript():
             loader = _trace_item(graph, module, node, depth)
-            return loader or _trace_place(graph, module, node, depth)
+            if loader is None and not key_that_trains(module, node):
+                return _trace_place(graph, module, node, depth)
+            return loader  # that of another phase may be beside it
     return None
 
 
