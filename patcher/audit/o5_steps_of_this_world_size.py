@@ -22,12 +22,13 @@ from collections.abc import Iterator
 
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.training.constructed_loaders import Loader
+from ..analysis.training.only_values import value_of
 from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import hangs_on_step, scheduler_steps
 from ..analysis.training.train_loops import NUMBERS, TrainLoop, calls_around, is_over_numbers
 from ..source.module import Module
 from ..source.tree import argument, bound_names, everywhere, within
-from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity, value_of
+from .quantities import DATA, LOADER, WORLD, Quantity, meaning, one, quantity
 from .ranks import is_managed, ranked_loops
 from .verdict import AuditVerdict, unknown, violated
 
