@@ -10,7 +10,8 @@ How it is judged  The horizon is taken apart into factors and divisors, through 
                   of a loader that deals by rank is a rank's own number; `len(data) // batch` is
                   that of all ranks. So are intervals, in `if step % every == 0`.
 When unknown      Something in the training loop happens every so many steps, or rises for so many,
-                  and that number is made of all examples and one rank's batch; or the horizon is a
+                  and that number is made of all examples and one rank's batch; or something rises
+                  with the examples that a rank has seen; or the horizon is a
                   number by one rank's batch, and may be that of all examples: the length of
                   something, or an option. A horizon of other parts is the user's own.
 Source            transformers.get_linear_schedule_with_warmup (num_training_steps)
@@ -20,6 +21,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..analysis.batches.counted_examples import own_counts
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.only_values import value_of
@@ -103,6 +105,7 @@ def intervals(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
     yield from numbers_of_steps(program, loop)
     yield from numbers_of_draws(program, loop)
     yield from ramps(program, loop)
+    yield from examples_of_a_rank(program, loop)
 
 
 def numbers_of_draws(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
@@ -140,6 +143,21 @@ def ramps(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
                     f" rank: with more ranks `{module.text(stmt.targets[0])}` comes to its end in"
                     " as many steps, which are more epochs",
                 )
+
+
+def examples_of_a_rank(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
+    """``rate = 1 - seen / total``, where ``seen`` counts the examples of one rank."""
+    module = loop.module
+    for node, name in own_counts(program, loop):
+        stmt = module.statement(node)
+        names = bound_names(stmt) | {module.text(t) for t in getattr(stmt, "targets", ())}
+        if any(map(RAMP.search, names)):
+            yield unknown(
+                module,
+                node,
+                f"`{name}` counts a rank's own examples: with more ranks what hangs on it takes as"
+                " many times longer, unless the other side counts a rank's, too",
+            )
 
 
 def numbers_of_steps(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
