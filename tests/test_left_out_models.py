@@ -473,3 +473,30 @@ def test_a_model_that_a_class_builds_for_its_base_is_wrapped_without_an_option(
     gate = "\n        if torch.distributed.is_initialized():\n"
     wrapped = change.text.partition(gate)[2].partition("return model")[0]
     assert "model = torch.nn.parallel.DistributedDataParallel(model" in wrapped
+
+
+PARTS_BARE = """\
+import torch
+def main(args, net, loader):
+    torch.distributed.init_process_group("nccl")
+    bare = net
+    if args.distributed:
+        net = torch.nn.parallel.DistributedDataParallel(net)
+        bare = net.module
+    groups = [{"params": [p for p in bare.backbone.parameters() if p.requires_grad]}]
+    groups += [{"params": list(bare.head.parameters()), "lr": 0.1}]
+    optimizer = torch.optim.SGD(groups, lr=0.01)
+    for batch in loader:
+        net(batch).mean().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    main(*things())
+"""
+
+
+def test_parts_of_what_a_wrapper_holds_are_not_left_out() -> None:
+    assert found("DF301", PARTS_BARE) == []
+    other = PARTS_BARE.replace("bare.backbone", "other.backbone").replace("bare.head", "other.head")
+    assert [each.because.partition(",")[0] for each in found("DF301", other)] == [
+        "other.backbone is trained"
+    ]

@@ -54,9 +54,14 @@ def is_named(owner: tuple[Module, ast.expr]) -> bool:
 
 
 def related_to(module: Module, owner: ast.expr) -> Iterator[ast.expr]:
-    """A model, and the names and attributes of what it is bound to: ``head = model.head``."""
+    """A model, and the names and attributes of what it is bound to: ``head = model.head``.
+
+    Of ``bare.head`` also those of what ``bare`` is bound to.
+    """
     for each in models_in(module, owner):
         yield each
-        for value in module.alternatives(each, each) if isinstance(each, ast.Name) else ():
-            yield from everywhere(value, ast.Name)
-            yield from everywhere(value, ast.Attribute)
+        for name in everywhere(each, ast.Name):
+            yield name
+            for value in module.alternatives(name, name):
+                yield from everywhere(value, ast.Name)
+                yield from everywhere(value, ast.Attribute)
