@@ -8,6 +8,7 @@ from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Edit
 from ..source.module import Module
+from .drawn_apart import knew_no_ranks
 from .shared_draws import edits_to_share_draws
 from .turns import edits_to_take_turns
 
@@ -18,8 +19,8 @@ def edits_to_share_batches(program: Program, loop: TrainLoop) -> list[tuple[Modu
         return edits_to_take_turns(program, loop)
     except NotDealtError as error:
         drawn = draw_of_batch(program, loop.module, loop.steps.body)
-        if drawn is None:
-            raise
+        if drawn is None or not knew_no_ranks(program):
+            raise  # ranks of a script's own may draw apart, as they should
         try:
             return edits_to_share_draws(program, loop)
         except NotDealtError as other:

@@ -9,7 +9,8 @@ from ..analysis.effects.path_text import text_of_path
 from ..analysis.language.names import answered_once
 from ..analysis.training.program import Program
 from ..source.module import Module
-from ..source.tree import argument
+from ..source.tree import Function, argument
+from .rank_0_first import branch_if_missing
 
 LOOKS = ("exists", "isfile", "is_file")
 PART = re.compile(r"\{[^{}]*\}|<\w+>|\*")  # of a path as text, that is not text itself
@@ -30,9 +31,18 @@ def looked_for_elsewhere(
     pattern = re.compile(".*".join(map(re.escape, pieces)))
     function = module.function(call)
     for where, look, text in tested_paths(program):
-        if where.function(look) is not function and pattern.fullmatch(text):
+        if where.function(look) is function or not pattern.fullmatch(text):
+            continue
+        if function is None or leads_to(program, where, look, function):
             return where, look
     return None
+
+
+def leads_to(program: Program, module: Module, look: ast.Call, function: Function) -> bool:
+    """Whether a function runs where the file that a test looks for is not there."""
+    tests = [up for up in module.ancestors(look) if isinstance(up, ast.If)]
+    branch = branch_if_missing(module, tests[0]) if tests else None
+    return any(below is function for _, below in program.functions_below(module, *(branch or ())))
 
 
 @answered_once

@@ -35,9 +35,13 @@ def scaled_by_own(
     ]
     for function, names in tainted_functions(program, loop, of_batch).items():
         bodies.append((program.module_of(function), function.body, names))
+    if any(
+        "reduce" in module.last_name(call.func)
+        for module, body, _ in bodies
+        for call in within(body, ast.Call)
+    ):
+        return  # it may be a number of all ranks
     for module, body, names in bodies:
-        if any("reduce" in module.last_name(call.func) for call in within(body, ast.Call)):
-            continue  # a number of all ranks
         for node, factor in scalings(body):
             if names_in(factor) & names:
                 yield module, node, module.text(factor)
