@@ -500,3 +500,25 @@ def test_parts_of_what_a_wrapper_holds_are_not_left_out() -> None:
     assert [each.because.partition(",")[0] for each in found("DF301", other)] == [
         "other.backbone is trained"
     ]
+
+
+JOINED = """\
+import torch
+def main(args, net, loader):
+    torch.distributed.init_process_group("nccl")
+    head = torch.nn.Linear(2, 2)
+    model = torch.nn.Sequential(net, {part})
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    groups = [dict(params=head.parameters(), lr=0.1)]
+    optimizer = torch.optim.SGD(groups, lr=0.01)
+    for batch in loader:
+        model(batch).mean().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    main(*things())
+"""
+
+
+@pytest.mark.parametrize(("part", "count"), [("head", 0), ("torch.nn.ReLU()", 1)])
+def test_a_head_that_the_wrapped_model_was_made_of_is_not_left_out(part: str, count: int) -> None:
+    assert len(found("DF301", JOINED.format(part=part))) == count

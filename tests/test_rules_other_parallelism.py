@@ -242,3 +242,18 @@ def test_deepspeed_deals_its_own_loader_alone(
     findings = found("DF401", ENGINE.format(above=above, deals=deals, gets=gets))
     assert len(findings) == count
     assert all("deals no loader but that of its training_data" in f.because for f in findings)
+
+
+@pytest.mark.parametrize(
+    ("above", "deals", "severity"),
+    [
+        ("pass", "shuffle=True", Severity.DEGRADED),
+        ("torch.manual_seed(1)", "shuffle=True", Severity.ERROR),
+        ("pass", "shuffle=False", Severity.ERROR),
+    ],
+)
+def test_ranks_that_shuffle_without_a_seed_have_batches_of_their_own(
+    above: str, deals: str, severity: Severity
+) -> None:
+    (finding,) = found("DF401", ENGINE.format(above=above, deals=deals, gets="config=c"))
+    assert finding.severity is severity

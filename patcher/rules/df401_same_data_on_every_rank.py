@@ -171,7 +171,10 @@ def left_to_engine(program: Program) -> Iterator[Finding]:
             f"line {engines[0].lineno} deals no loader but that of its training_data: call "
             "deepspeed.init_distributed() above, and give this one sampler=DistributedSampler(data)"
         )
-        yield Finding(loader.module, loader.call, because)
+        shuffle = argument(loader.call, 2, "shuffle")
+        is_drawn = shuffle is not None and is_true(shuffle)  # by each rank anew, without a seed
+        severity = Severity.DEGRADED if is_drawn and not ranks_draw_alike(program) else None
+        yield Finding(loader.module, loader.call, because, severity=severity)
 
 
 def drawn_alike(program: Program, loader: Loader) -> Iterator[Finding]:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Set
 
 from ...source.module import Module
 from ...source.tree import argument_values, everywhere
+from ..language.name_flow import names_in, spread
 from ..training.frameworks import OPTIMIZERS
 from ..training.program import Program
 from .optimized_parameters import models_in, parameter_calls
@@ -43,10 +44,18 @@ def stepped_alone(program: Program, wrapped: Set[str], stepped: Set[str], names_
             for name in names_of(program, home, each)
             for part in name.split(".")
         }
+        if any(becomes(home, owner) & wrapped for home, owner in owners):
+            continue  # a part of a wrapped one
         if owners and not related & wrapped and all(map(is_named, owners)):
             home, owner = owners[0]
             return home.text(owner)
     return ""
+
+
+def becomes(module: Module, owner: ast.expr) -> set[str]:
+    """The last parts of names that get a model, as ``model`` of ``Sequential(net, head)``."""
+    body = module.scope_statements(owner)
+    return {name.rpartition(".")[2] for name in spread(body, names_in(owner)).names}
 
 
 def is_named(owner: tuple[Module, ast.expr]) -> bool:
