@@ -173,6 +173,7 @@ def is_left(
         return True
     if isinstance(stmt, ast.Assign) and (
         has_world_size(module, stmt.value)
+        or counts_listed_cards(module, stmt.value)
         or (module is loop.module and is_divided_later(loop, stmt))
     ):
         return True
