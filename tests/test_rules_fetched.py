@@ -125,8 +125,21 @@ def test_where_ranks_may_not_meet_it_is_reported_only(text: str) -> None:
         GROUP + FUNCTION,
         GROUP + FILL.replace("'w'", "'r'"),
         GROUP + "if not os.path.exists('data'):\n    os.makedirs('data', exist_ok=True)\n",
+        GROUP
+        + "import tempfile\n"
+        + CUT.replace("os.makedirs('parts', exist_ok=True)", "made = tempfile.mkdtemp()").replace(
+            "f'parts/", "made + f'/"
+        )
+        + "    os.replace(made, 'parts')\n",
     ],
-    ids=["no group", "rank 0 alone", "never called", "another file is read", "a folder"],
+    ids=[
+        "no group",
+        "rank 0 alone",
+        "never called",
+        "another file is read",
+        "a folder",
+        "a folder that appears at once",
+    ],
 )
 def test_what_one_rank_fetches_is_left_alone(text: str) -> None:
     assert found("DF608", text) == []

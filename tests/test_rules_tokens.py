@@ -116,6 +116,37 @@ def test_a_mean_over_tokens_is_weighed_exactly_like_this(text: str, diff: str) -
     assert found("DF310", after) == []
 
 
+CHOSEN = """if args.focal:
+        loss_fct = Focal()
+    else:
+        loss_fct = torch.nn.CrossEntropyLoss()"""
+
+
+def test_of_the_losses_of_two_branches_the_cross_entropy_is_weighed() -> None:
+    after = fixed("DF310", inline(PICKED).replace("loss_fct = torch.nn.CrossEntropyLoss()", CHOSEN))
+    weighed = f"    loss = weighed_by_tokens(loss, {COUNT})\n"
+    test = "        if isinstance(loss_fct, torch.nn.CrossEntropyLoss):\n"
+    assert f"        {PICKED}\n{test}        {weighed}        loss.backward()\n" in after
+    assert not any("tokens" in each.because for each in found("DF310", after))
+
+
+@pytest.mark.parametrize(
+    ("parameter", "test", "is_weighed"),
+    [
+        ("train=False", "train", True),
+        ("train=True", "not train", True),
+        ("train=None", "train", False),
+        ("train=False", "train and labels.sum()", False),
+    ],
+)
+def test_a_flag_of_a_forward_pass_is_alike_on_all_ranks(
+    parameter: str, test: str, is_weighed: bool
+) -> None:
+    text = forward(f"if {test}:\n            {WHOLE}")
+    text = text.replace("logits, labels):", f"logits, labels, {parameter}):")
+    assert ("if self.training:" in fixed("DF310", text)) is is_weighed
+
+
 NOOP = [
     ("a class for each example", inline(WHOLE)),
     ("the first of each row", inline("loss = loss_fct(logits[0], labels[0])")),

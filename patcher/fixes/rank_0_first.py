@@ -42,6 +42,7 @@ WRITES = {
     *("save", "savez", "savez_compressed", "savetxt", "dump", "to_csv", "to_pickle", "to_json"),
     *("to_parquet", "to_feather", "imwrite", "imsave", "write_text", "write_bytes"),
 }
+RENAMES = ("os.replace", "os.rename", "os.renames", "shutil.move")
 RUNS = ("backward", "eval", "DataLoader")
 SEVERAL = 2  # files that are written where one is missing: no rename makes both appear at once
 MAX_DEPTH = 4
@@ -70,6 +71,10 @@ def fetching_tests(program: Program, module: Module) -> list[tuple[ast.If, ast.C
             for call in calls
             if fetches(program, module, call, 0) or (call in loops and is_inside(loops[call], test))
         ]
+        if not any(fetches(program, module, call, 0) for call in fetching) and any(
+            module.dotted(call.func) in RENAMES for call in calls
+        ):
+            continue  # what was written elsewhere appears at once
         writing = [call for call in calls if not fetching for _ in writes(program, module, call)]
         if fetching or (len(writing) >= SEVERAL and not runs_model(program, module, branch)):
             found.append((test, (fetching or writing)[0]))

@@ -258,12 +258,20 @@ def loss_definition(module: Module, call: ast.Call) -> ast.Call | None:
     if module.last_name(call.func) in LOSS_FUNCTIONS:
         return call
     made = call.func if isinstance(call.func, ast.Call) else module.definition(call.func, call)
-    others = module.alternatives(call.func, call) if isinstance(call.func, ast.Name) else []
-    if any(each is not made for each in others):
-        return None  # another branch has another loss
-    if isinstance(made, ast.Call) and module.last_name(made.func) in LOSS_CLASSES:
-        return made
-    return None
+    entropies = [
+        each
+        for each in module.alternatives(call.func, call) or [made]
+        if isinstance(each, ast.Call) and module.last_name(each.func) in LOSS_CLASSES
+    ]
+    return entropies[0] if len(entropies) == 1 else None
+
+
+def test_of_class(module: Module, call: ast.expr) -> str:
+    """A test that holds where a loss is the cross entropy, and not that of another branch."""
+    if not isinstance(call, ast.Call) or len(module.alternatives(call.func, call)) < 2:
+        return ""
+    loss = loss_definition(module, call)
+    return f"isinstance({module.text(call.func)}, {module.text(loss.func)})" if loss else ""
 
 
 def losses_passed(program: Program, module: Module, loss: ast.expr) -> list[ast.Call]:
@@ -288,14 +296,22 @@ def weight_by_tokens(
 ) -> tuple[Edit, ...]:
     """Edits that weight the loss in training; none where it may also run in an evaluation."""
     code = f"{loss} = {WEIGHT_HELPER}({loss}, {tokens})"
+    assert isinstance(stmt, ast.Assign)
+    tests = [each for each in (test_of_class(module, stmt.value),) if each]
     in_step = any(loop.steps in module.ancestors(stmt) for loop in program.train_loops)
     if in_step or is_for_training_alone(program, module.function(stmt)):
-        return Insert(stmt, code, "after"), Define(WEIGHT_HELPER)
+        return Insert(stmt, under(tests, code), "after"), Define(WEIGHT_HELPER)
     # ``mode`` is the loop itself where nothing calls ``model.eval()``.
     sets_mode = all(evaluation.mode is not evaluation.loop for evaluation in program.evaluations)
     if sets_mode and is_forward_method(module.function(stmt)) and not is_of_loss(module, stmt):
-        return Insert(stmt, f"if self.training:\n    {code}", "after"), Define(WEIGHT_HELPER)
+        code = under(["self.training", *tests], code)
+        return Insert(stmt, code, "after"), Define(WEIGHT_HELPER)
     return ()
+
+
+def under(tests: list[str], code: str) -> str:
+    """A statement below some tests, or as it is without one."""
+    return f"if {' and '.join(tests)}:\n    {code}" if tests else code
 
 
 def is_of_loss(module: Module, stmt: ast.stmt) -> bool:

@@ -7,6 +7,7 @@ import ast
 from ...source.module import Module
 from ...source.tree import Function, everywhere, is_inside, parameters, within
 from ..language.names import answered_once
+from ..language.passed_arguments import default_value
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .divergence_walk import SIZES, DivergenceWalk
@@ -83,9 +84,20 @@ def is_own(walk: DivergenceWalk, test: ast.expr, own: frozenset[str]) -> bool:
     """Whether the answer to a test, or to a part of it, hangs on what a rank has of its batches."""
     if isinstance(test, ast.BoolOp):
         return any(is_own(walk, value, own) for value in test.values)
+    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
+        return is_own(walk, test.operand, own)
     if isinstance(test, ast.Compare) and any(isinstance(op, OF_KINDS) for op in test.ops):
         return False
+    if isinstance(test, ast.Name) and is_flag(walk.module, test):
+        return False
     return walk.depends_on(test, set(own)) or counts_own(walk, test, own)
+
+
+def is_flag(module: Module, name: ast.Name) -> bool:
+    """Whether a name is a parameter whose default is True or False, as ``train=True``."""
+    function = module.function(name)
+    default = default_value(function, name.id) if function is not None else None
+    return isinstance(default, ast.Constant) and isinstance(default.value, bool)
 
 
 def counts_own(walk: DivergenceWalk, test: ast.expr, own: frozenset[str]) -> bool:
