@@ -364,3 +364,30 @@ def test_rounds_that_make_their_loaders_anew_are_told_of(
     findings = found("DF402", ROUNDS.format(sampler=sampler, turns=turns, inner=inner))
     told = "each round of line 20 makes this loader anew, in its first orders"
     assert [finding.because for finding in findings] == [told] * count
+
+
+FILES_IN_TURN = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def loaders(files):
+    for file in files:
+        data = read(file)
+        yield DataLoader(data, sampler=DistributedSampler(data))
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(9):
+    for loader in loaders(files):
+        for x in loader:
+            optimizer.zero_grad()
+            model(x).sum().backward()
+            optimizer.step()
+"""
+
+
+def test_loaders_of_files_that_come_in_turn_are_told_the_epoch_and_no_more() -> None:
+    after = fixed("DF402", FILES_IN_TURN)
+    assert "loader.sampler.set_epoch(epoch)\n        for x in loader:\n" in after
+    assert found("DF402", after) == []

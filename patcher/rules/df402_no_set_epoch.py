@@ -189,6 +189,8 @@ def told_by_round(program: Program, loop: TrainLoop, dealt: Loader | None) -> It
     if not dealt.distributed_samplers or dealt.module.function(dealt.call) is None:
         return
     rounds = rounds_around(program, dealt.module, dealt.call)
+    if rounds is not None and is_inside(loop.steps, rounds):
+        return  # which can be told the round
     if rounds is not None and (loop.epochs is None or not is_inside(dealt.call, loop.epochs)):
         line = f"line {rounds.lineno}"
         because = f"each round of {line} makes this loader anew, in its first orders"
