@@ -22,6 +22,7 @@ from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.conversions import converted_model
 from ..analysis.models.past_wrapper import part_called_elsewhere, returned_weight
 from ..analysis.models.trained_models import names_given
+from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import SHARED
 from ..analysis.training.frameworks import OPTIMIZERS
 from ..analysis.training.own_wrappers import other_subclasses, uses_as_value
@@ -451,19 +452,6 @@ def is_evaluation(function: Function) -> bool:
 
 def name_of(node: ast.Name | ast.Attribute) -> str:
     return node.id if isinstance(node, ast.Name) else node.attr
-
-
-def is_gradless(module: Module, node: ast.AST) -> bool:
-    """Whether code stands under ``with torch.no_grad():``."""
-    return any(
-        isinstance(up, ast.With)
-        and any(
-            isinstance(item.context_expr, ast.Call)
-            and module.last_name(item.context_expr.func) in GRADLESS
-            for item in up.items
-        )
-        for up in module.ancestors(node)
-    )
 
 
 def uses_of(

@@ -18,7 +18,7 @@ from ..analysis.batches.random_draws import ALIKE, draws_below, refuse_apart
 from ..analysis.batches.rates_by_batch import refuse_rates_by_batch
 from ..analysis.language.name_flow import FILLING, names_in, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
-from ..analysis.language.training_calls import GRADLESS
+from ..analysis.language.training_calls import is_without_gradients
 from ..analysis.ranks.dealing import SHARE_OF_DRAWN
 from ..analysis.training.possible_values import values_of
 from ..analysis.training.program import Program
@@ -130,20 +130,6 @@ def draws_of_steps(program: Program, loop: TrainLoop) -> list[DrawnBatch]:
         if is_without_gradients(each.module, each.whole):
             raise NotDealtError(f"line {each.whole.lineno} draws its batch without gradients")
     return [*found.values()]
-
-
-def is_without_gradients(module: Module, node: ast.AST) -> bool:
-    """Whether code stands under ``no_grad``, or in a function that does."""
-    for up in module.ancestors(node):
-        makers: list[ast.expr] = []
-        if isinstance(up, ast.With):
-            makers = [item.context_expr for item in up.items]
-        elif isinstance(up, FUNCTIONS):
-            makers = up.decorator_list
-        names = [each.func if isinstance(each, ast.Call) else each for each in makers]
-        if any(module.last_name(name) in GRADLESS for name in names):
-            return True
-    return False
 
 
 def refuse_changed_sources(program: Program, loop: TrainLoop, drawn: list[DrawnBatch]) -> None:

@@ -258,9 +258,10 @@ def loss_definition(module: Module, call: ast.Call) -> ast.Call | None:
     if module.last_name(call.func) in LOSS_FUNCTIONS:
         return call
     made = call.func if isinstance(call.func, ast.Call) else module.definition(call.func, call)
+    values: list[ast.expr | None] = [*module.alternatives(call.func, call)]
     entropies = [
         each
-        for each in module.alternatives(call.func, call) or [made]
+        for each in values or [made]
         if isinstance(each, ast.Call) and module.last_name(each.func) in LOSS_CLASSES
     ]
     return entropies[0] if len(entropies) == 1 else None

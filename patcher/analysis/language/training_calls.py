@@ -63,8 +63,8 @@ def may_go(way: Way, place: CallPlace) -> bool:
     return True
 
 
-def is_without_gradients(module: Module, call: ast.Call) -> bool:
-    """Whether a call stands under ``with torch.no_grad():``, or its function is decorated so."""
+def is_without_gradients(module: Module, call: ast.expr) -> bool:
+    """Whether code stands under ``with torch.no_grad():``, or its function is decorated so."""
     function = module.function(call)
     makers = [] if function is None else [*function.decorator_list]
     for up in module.ancestors(call):
