@@ -60,3 +60,21 @@ def test_of_many_scripts_the_first_are_named(script: Path) -> None:
     told = run("check", script.parent).stderr
     assert told.count(TOLD) == 3
     assert "nor was all read of 2 other files\n" in told
+
+
+BY_NAME = """\
+import importlib
+import torch
+
+if __name__ == "__main__":
+    importlib.import_module({name}).Trainer().fit(torch.randn(2, 2))
+"""
+
+
+def test_a_module_that_the_run_names_is_told(script: Path) -> None:
+    script.write_text(BY_NAME.format(name='"trainers." + input()'))
+    told = 'not read: importlib.import_module("trainers." + input())\n'
+    assert told in run("check", script).stderr
+    assert told in run("patch", "--dry-run", script).stderr
+    script.write_text(BY_NAME.format(name='"json"'))
+    assert "not read" not in run("check", script).stderr

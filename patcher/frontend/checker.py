@@ -202,7 +202,11 @@ def check_script(
 
 def unread_by(program: Program) -> tuple[str, ...]:
     """What a script imports that could not be read, where nothing that was read trains."""
+    from ..analysis.language.imports import imports_named_at_run_time
+
     script = program.script
-    if not program.unread or not script.is_program or program.train_loops:
+    if not script.is_program or program.train_loops:
         return ()
-    return tuple(name for file, _, name in program.unread if file == script.source.name)
+    names = [name for file, _, name in program.unread if file == script.source.name]
+    names += [script.text(call) for call in imports_named_at_run_time(script)]
+    return tuple(" ".join(name.split()) for name in names)

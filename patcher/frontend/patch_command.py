@@ -25,7 +25,7 @@ from ..findings import Severity
 from ..source.files import Source, decode, folder_of
 from ..source.journal import finish_interrupted, is_interrupted
 from ..source.replacement import replace_all
-from .checker import rules_with_codes
+from .checker import rules_with_codes, unread_by
 from .config import Config
 from .diagnostics import diagnose, own_mistake
 from .output import concise, show_diff
@@ -172,8 +172,9 @@ def summary(
         names = f" ({' '.join(codes)})" if codes else ""
         yield f"{one.path}: {verb} {gone.total()} findings{names}"
     for one in patches:
-        if one.original.unread and (one.changes or not one.findings_after):
-            names = ", ".join(dict.fromkeys(name for _, _, name in one.original.unread))
+        unread = [name for _, _, name in one.original.unread] or unread_by(one.original)
+        if unread and (one.changes or not one.findings_after):
+            names = ", ".join(dict.fromkeys(unread))
             result = "this rests on" if one.changes else "nothing found in"
             yield f"{one.path}: {result} what could be read; not read: {names}"
         for finding in one.findings_after:

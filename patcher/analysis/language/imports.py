@@ -154,6 +154,13 @@ def _is_optional(module: Module, node: ast.stmt) -> bool:
     return any(isinstance(up, ast.Try) for up in module.ancestors(node))
 
 
+def imports_named_at_run_time(module: Module) -> Iterator[ast.Call]:
+    """``importlib.import_module("models." + name)``: which module it is, the run alone shows."""
+    for call in module.calls_to("import_module", "__import__", "run_module", "run_path"):
+        if call.args and not isinstance(call.args[0], ast.Constant):
+            yield call
+
+
 def _dynamic_imports(module: Module) -> Iterator[tuple[str, str]]:
     """The local name (or "") and the module of ``x = importlib.import_module("a.b")``."""
     for call in module.calls_to("import_module", "__import__"):
