@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.engine.patch import patch
 
 TAKES = """\
 import torch
@@ -391,3 +394,41 @@ def test_loaders_of_files_that_come_in_turn_are_told_the_epoch_and_no_more() -> 
     after = fixed("DF402", FILES_IN_TURN)
     assert "loader.sampler.set_epoch(epoch)\n        for x in loader:\n" in after
     assert found("DF402", after) == []
+
+
+STEPS_APART = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+from steps import train
+
+def main():
+    torch.distributed.init_process_group("gloo")
+    data = torch.rand(64, 4)
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(9):
+        train(model, loader, optimizer, epoch)
+
+if __name__ == "__main__":
+    main()
+"""
+STEPS = """\
+import torch
+def train(model, loader, optimizer, epoch):
+    for x in loader:
+        {more}
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+    print(epoch)
+"""
+
+
+def test_long_steps_of_another_module_make_no_loader(tmp_path: Path) -> None:
+    """Places in two modules were compared as if they were of one."""
+    script = tmp_path / "run.py"
+    script.write_text(STEPS_APART)
+    (tmp_path / "steps.py").write_text(STEPS.format(more="; ".join(["x = x + 1"] * 60)))
+    text = "".join(change.text for change in patch(script).changes)
+    assert text.count("loader.sampler.set_epoch(epoch)\n") == 1

@@ -276,7 +276,9 @@ def is_within(node: ast.AST, nodes: list[ast.stmt] | ast.AST) -> bool:
     if extent is None:
         return False
     table, start, end, scope = extent
-    index = number_of(node)
+    home, index = locate(node)
+    if home is not table:
+        return False  # of another module
     return start <= index < end and (table.scopes[index] == scope or index == start)
 
 
