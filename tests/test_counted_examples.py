@@ -33,6 +33,7 @@ RATE = "optimizer.param_groups[0]['lr'] = 1 - seen / (3 * len(data))"
     [
         ("len(x)", RATE, True),
         ("x.size(0)", "weight = min(1, seen / 900)", True),
+        ("x.size()[0]", RATE, True),
         ("args.size", RATE, True),
         ("1", RATE, False),
         ("len(x)", "print(seen / len(data))", False),

@@ -36,7 +36,7 @@ def home(tmp_path: Path) -> Path:
 
 
 def folders_now() -> Folders:
-    return Folders(Cache(None, "").fingerprint)
+    return Folders(Cache(None, "").fingerprint_at)
 
 
 def lookups_of(home: Path) -> tuple[Lookup, ...]:

@@ -24,6 +24,7 @@ LOOP = "for {}:\n        loss {}"
 TOLD = [
     LOOP.format("j in range(len(x))", "+= criterion(out[j], y[j])"),
     LOOP.format("j in range(x.size(0))", "= loss + criterion(out[j], y[j])"),
+    LOOP.format("j in range(x.size()[0])", "+= criterion(out[j], y[j])"),
     LOOP.format("a, b in zip(out, y)", "+= criterion(a, b)"),
     LOOP.format("j, (a, b) in enumerate(zip(out, y))", "+= criterion(a, b)"),
     "loss = sum(criterion(a, b) for a, b in zip(out, y))",

@@ -66,15 +66,14 @@ def fetching_tests(program: Program, module: Module) -> list[tuple[ast.If, ast.C
         branch = branch_if_missing(module, test) or []
         calls = within(branch, ast.Call)
         loops = writes_in_loops(program, module)
+        fetched = [call for call in calls if fetches(program, module, call, 0)]
+        if not fetched and any(module.dotted(call.func) in RENAMES for call in calls):
+            continue  # what was written elsewhere appears at once
         fetching = [
             call
             for call in calls
-            if fetches(program, module, call, 0) or (call in loops and is_inside(loops[call], test))
+            if call in fetched or (call in loops and is_inside(loops[call], test))
         ]
-        if not any(fetches(program, module, call, 0) for call in fetching) and any(
-            module.dotted(call.func) in RENAMES for call in calls
-        ):
-            continue  # what was written elsewhere appears at once
         writing = [call for call in calls if not fetching for _ in writes(program, module, call)]
         if fetching or (len(writing) >= SEVERAL and not runs_model(program, module, branch)):
             found.append((test, (fetching or writing)[0]))

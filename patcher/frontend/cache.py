@@ -97,7 +97,7 @@ class Cache:
         self.digests: dict[str, tuple[str, bool] | None] = {}  # of this run
         self.contents: dict[str, bytes] = {}
         self.sources: dict[str, Source] = {}
-        self.folders = Folders(self.fingerprint)
+        self.folders = Folders(self.fingerprint_at)
         self.shared: dict[object, Any] = {}  # equal lookups, once
         self.changed = False
         if file is not None:
@@ -113,7 +113,7 @@ class Cache:
             self.digests[path] = self.fresh_digest(path)
         return self.digests[path]
 
-    def fingerprint(self, path: str) -> str | None:
+    def fingerprint_at(self, path: str) -> str | None:
         """Fingerprint of a file by its absolute path; None without a file."""
         digest = self.digest_at(path)
         return digest and digest[0]

@@ -13,7 +13,6 @@ from ....record import record
 from ...source.module import Module
 from ...source.tree import (
     FUNCTIONS,
-    argument_values,
     below,
     everywhere,
     names_within,
@@ -23,7 +22,7 @@ from ...source.tree import (
 from ..language.name_flow import Tainted, names_in, roots, spread
 from ..training.loaders import loader_of
 from ..training.program import Program
-from ..training.train_loops import TrainLoop, is_backward
+from ..training.train_loops import TrainLoop
 from .batch_numbers import (
     any_cutting_callee,
     cuts_by,
@@ -35,6 +34,7 @@ from .batch_numbers import (
 from .batch_origins import refuse_unknown_origin
 from .batch_taint import NotDealtError, refuse_turns_that_part
 from .carried_state import refuse_carried
+from .loss_names import names_gone_back_from
 from .random_draws import draws_below
 from .steps_apart import refuse_steps_apart
 
@@ -223,16 +223,7 @@ def refuse_whole_data(
 ) -> None:
     """Raise where a step does not go back from its own batch alone."""
     module, steps = loop.module, loop.steps
-    losses = {
-        name
-        for call in loop.backwards
-        if is_backward(call) and isinstance(call.func, ast.Attribute)
-        for name in names_in(call.func.value)
-    }
-    for call in loop.backwards:
-        if not is_backward(call):  # of a function that goes back, what it gets
-            losses = losses.union(*map(names_in, argument_values(call)))
-    if not losses & taint.names and not any(
+    if not names_gone_back_from(loop) & taint.names and not any(
         names_in(call.func.value) & taint.names
         for call in loop.backwards
         if isinstance(call.func, ast.Attribute)

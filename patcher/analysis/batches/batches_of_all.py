@@ -115,11 +115,19 @@ def holds_size(program: Program, loader: Loader, module: Module, node: ast.expr)
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
         return any(holds_size(program, loader, module, n) for n in (node.left, node.right))
     assert loader.batch_size is not None
-    if isinstance(node, ast.Attribute) and node.attr == "batch_size":
-        traced = trace_loader(program, module, node.value)
-        if traced is not None and traced.call is loader.call:
-            return True
+    if is_asked_of(program, loader, module, node, "batch_size"):
+        return True
     return have_one_origin(program, (module, node), (loader.module, loader.batch_size))
+
+
+def is_asked_of(
+    program: Program, loader: Loader, module: Module, node: ast.expr, attribute: str
+) -> bool:
+    """``loader.batch_size`` and ``loader.dataset``, by whatever name the loader has there."""
+    if not isinstance(node, ast.Attribute) or node.attr != attribute:
+        return False
+    traced = trace_loader(program, module, node.value)
+    return traced is not None and traced.call is loader.call
 
 
 def is_of_data(program: Program, loader: Loader, module: Module, node: ast.expr) -> bool:
@@ -144,10 +152,8 @@ def is_of_data(program: Program, loader: Loader, module: Module, node: ast.expr)
 def is_data(program: Program, loader: Loader, module: Module, data: ast.expr) -> bool:
     """Whether something is the data set of a loader."""
     assert loader.dataset is not None
-    if isinstance(data, ast.Attribute) and data.attr == "dataset":
-        traced = trace_loader(program, module, data.value)
-        if traced is not None and traced.call is loader.call:
-            return True
+    if is_asked_of(program, loader, module, data, "dataset"):
+        return True
     return have_one_origin(program, (module, data), (loader.module, loader.dataset))
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import (
     Function,
-    argument_values,
     below,
     bound_names,
     everywhere,
@@ -21,6 +20,7 @@ from ..language.name_flow import Tainted, names_in, roots, spread
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, is_backward
 from .batch_taint import NotDealtError
+from .loss_names import names_gone_back_from
 
 COMPREHENSIONS: tuple[type[ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp], ...] = (
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
@@ -30,12 +30,7 @@ COMPREHENSIONS: tuple[type[ast.ListComp | ast.SetComp | ast.DictComp | ast.Gener
 def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
     """Raise where a step goes on with what the step before computed from its batch."""
     module, body = loop.module, loop.steps.body
-    losses: set[str] = set()
-    for call in loop.backwards:
-        if is_backward(call) and isinstance(call.func, ast.Attribute):
-            losses |= names_in(call.func.value)
-        else:  # of a function that goes back, what it gets
-            losses = losses.union(*map(names_in, argument_values(call)))
+    losses = names_gone_back_from(loop)
     own = bound_names(loop.steps.target) if isinstance(loop.steps, ast.For) else set[str]()
     for name, line in carried_names(body, taint):
         if name in own:

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ...source.tree import bound_names, everywhere, within
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
+from .batch_sizes import is_size
 from .batches_of_all import holds_size
 from .steps_apart import names_of_batch
 
@@ -20,7 +21,7 @@ def own_counts(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.BinOp, s
         for add in within(loop.steps.body, ast.AugAssign)
         if isinstance(add.target, ast.Name)
         and isinstance(add.op, ast.Add)
-        and is_size(program, loop, add.value, of_batch)
+        and counts_examples(program, loop, add.value, of_batch)
     }
     for stmt in within(loop.steps.body, ast.Assign) if counts else ():
         for node in everywhere(stmt.value, ast.BinOp):
@@ -29,21 +30,10 @@ def own_counts(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.BinOp, s
                 yield node, min(names)
 
 
-def is_size(program: Program, loop: TrainLoop, node: ast.expr, of_batch: set[str]) -> bool:
+def counts_examples(program: Program, loop: TrainLoop, node: ast.expr, of_batch: set[str]) -> bool:
     """``len(x)``, ``x.size(0)`` and ``x.shape[0]`` of a batch, or the loader's own size."""
-    match node:
-        case (
-            ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=name)])
-            | ast.Call(
-                func=ast.Attribute(value=ast.Name(id=name), attr="size"),
-                args=[ast.Constant(value=0)],
-            )
-            | ast.Subscript(
-                value=ast.Attribute(value=ast.Name(id=name), attr="shape"),
-                slice=ast.Constant(value=0),
-            )
-        ):
-            return name in of_batch
+    if is_size(node, of_batch):
+        return True
     loader = loop.loader
     return (
         loader is not None

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import everywhere, is_inside, within
 from ..training.train_loops import TrainLoop
+from .batch_sizes import is_size
 from .steps_apart import names_of_batch
 
 
@@ -84,17 +85,5 @@ def goes_over_examples(module: Module, over: ast.expr, of_batch: set[str]) -> bo
     if name == "zip":
         return any(isinstance(part, ast.Name) and part.id in of_batch for part in parts)
     if name == "range" and len(parts) == 1:
-        match module.definition(parts[0], over) or parts[0]:
-            case ast.Call(func=ast.Name(id="len"), args=[ast.Name(id=counted)]):
-                return counted in of_batch
-            case ast.Call(
-                func=ast.Attribute(value=ast.Name(id=counted), attr="size"),
-                args=[ast.Constant(value=0)],
-            ):
-                return counted in of_batch
-            case ast.Subscript(
-                value=ast.Attribute(value=ast.Name(id=counted), attr="shape"),
-                slice=ast.Constant(value=0),
-            ):
-                return counted in of_batch
+        return is_size(module.definition(parts[0], over) or parts[0], of_batch)
     return False

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import ast
 
+from ...source.tree import argument_values
 from ..language.name_flow import flows, names_in, reached, taking
-from ..training.train_loops import TrainLoop
+from ..training.train_loops import TrainLoop, is_backward
 
 
 def names_of_losses(loop: TrainLoop, body: list[ast.stmt] | None = None) -> set[str]:
@@ -15,6 +16,20 @@ def names_of_losses(loop: TrainLoop, body: list[ast.stmt] | None = None) -> set[
     """
     losses = {name for call in loop.backwards for name in names_in(call)}
     return made_from(body or loop.steps.body, losses)
+
+
+def names_gone_back_from(loop: TrainLoop) -> set[str]:
+    """The names from which a step goes back, ``loss`` of ``loss.backward()``.
+
+    Of a function that goes back, those that it gets.
+    """
+    losses: set[str] = set()
+    for call in loop.backwards:
+        if is_backward(call) and isinstance(call.func, ast.Attribute):
+            losses |= names_in(call.func.value)
+        else:
+            losses = losses.union(*map(names_in, argument_values(call)))
+    return losses
 
 
 def made_from(body: list[ast.stmt], names: set[str]) -> set[str]:

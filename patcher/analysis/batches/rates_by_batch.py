@@ -26,10 +26,9 @@ def refuse_rates_by_batch(program: Program, loop: TrainLoop, names: set[str] | N
 
 def rates_by_batch(program: Program, loop: TrainLoop, of_batch: set[str]) -> Iterator[int]:
     """The lines that do, in a loop and in the functions that a step runs."""
-    own = spread(loop.steps.body, of_batch).names
-    blocks = [(loop.steps.body, own)]
     if not any(module.spells("param_groups") for module in program.modules):
         return
+    blocks = [(loop.steps.body, spread(loop.steps.body, of_batch).names)]
     blocks += [
         (function.body, names)
         for function, names in tainted_functions(program, loop, of_batch).items()

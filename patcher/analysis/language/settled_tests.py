@@ -86,8 +86,6 @@ def constant(
         passed = argument_for_parameter(module, function, call, node.id)
         value = default_value(function, node.id) if passed is None else passed
         known = None if value is None else constant(graph, where, value, depth + 1)
-        if known is None and isinstance(value, ast.Constant):
-            known = value
         if known is None:
             return None
         found.append(known)

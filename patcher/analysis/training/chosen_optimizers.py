@@ -9,15 +9,12 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import parameters
 from ..language.call_graph import CallGraph
-from ..language.passed_arguments import argument_for_parameter
 from .frameworks import OPTIMIZERS
+from .possible_values import Place, values_of
 
 PACKAGE = "torch.optim"
 MAX_STEPS = 4  # names and parameters between a call and the class
-
-Place = tuple[Module, ast.expr]
 
 
 def chosen_optimizers(graph: CallGraph) -> list[tuple[Module, ast.Call]]:
@@ -60,7 +57,7 @@ def is_one_of_classes(graph: CallGraph, module: Module, node: ast.expr, steps: i
         case ast.Name() | ast.Attribute() if is_optimizer_class(module, node):
             return steps > 0
         case ast.Name():
-            choices = [*values(graph, module, node)]
+            choices = [*values_of(graph, module, node)]
         case _:
             return False
     return bool(choices) and all(
@@ -70,23 +67,9 @@ def is_one_of_classes(graph: CallGraph, module: Module, node: ast.expr, steps: i
 
 def elements(graph: CallGraph, module: Module, table: ast.expr) -> Iterator[Place]:
     """What a dictionary has, also under a name; what is no dictionary is its own element."""
-    shown = [*values(graph, module, table)] if isinstance(table, ast.Name) else [(module, table)]
+    shown = [*values_of(graph, module, table)] if isinstance(table, ast.Name) else [(module, table)]
     for where, each in shown:
         if isinstance(each, ast.Dict):
             yield from ((where, value) for value in each.values)
         else:
             yield where, each
-
-
-def values(graph: CallGraph, module: Module, name: ast.Name) -> Iterator[Place]:
-    """What a name is bound to, or what callers pass for a parameter."""
-    function = module.function(name)
-    if found := module.alternatives(name, name):
-        yield from ((module, value) for value in found)
-    elif function is not None and name.id in parameters(function):
-        for where, call in graph.callers(function):
-            passed = argument_for_parameter(module, function, call, name.id)
-            if passed is not None:
-                yield where, passed
-    elif (known := graph.resolve(module, name)) and isinstance(known[1], ast.expr):
-        yield known[0], known[1]

@@ -7,21 +7,21 @@ from collections.abc import Iterator
 
 from ...source.module import Module
 from ...source.tree import parameters, within
+from ..language.call_graph import CallGraph
 from ..language.passed_arguments import argument_for_parameter
-from .program import Program
 
 Place = tuple[Module, ast.expr]
 
 
-def values_of(program: Program, module: Module, node: ast.expr) -> Iterator[Place]:
+def values_of(graph: CallGraph, module: Module, node: ast.expr) -> Iterator[Place]:
     """What a name, an attribute or a call of an own function may be, each with its module."""
     if isinstance(node, ast.Call):
-        for where, called in program.callees(module, node):
+        for where, called in graph.callees(module, node):
             for result in within(called.body, ast.Return):
                 if result.value is not None and where.function(result) is called:
                     yield where, result.value
     elif isinstance(node, ast.Attribute):
-        for where in program.modules:
+        for where in graph.modules:
             for value in where.attribute_values.get(node.attr, ()):
                 yield where, value
     elif isinstance(node, ast.Name):
@@ -29,9 +29,9 @@ def values_of(program: Program, module: Module, node: ast.expr) -> Iterator[Plac
         if values := module.alternatives(node, node):
             yield from ((module, value) for value in values)
         elif function is not None and node.id in parameters(function):
-            for where, call in program.callers(function):
+            for where, call in graph.callers(function):
                 passed = argument_for_parameter(module, function, call, node.id)
                 if passed is not None:
                     yield where, passed
-        elif (found := program.resolve(module, node)) and isinstance(found[1], ast.expr):
+        elif (found := graph.resolve(module, node)) and isinstance(found[1], ast.expr):
             yield found[0], found[1]
