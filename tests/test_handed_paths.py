@@ -201,3 +201,32 @@ def test_a_cache_whose_name_its_writer_puts_together(
     text = COMPOSED.format(written=written, looks=looks)
     assert bool(found("DF406", text)) is is_told
     assert (f"write_on_main({written}, " in fixed("DF406", text)) is is_told
+
+
+RESUMED = """\
+import os
+import pickle
+import torch
+
+torch.distributed.init_process_group("gloo")
+
+
+def keep(state, epoch):
+    with open(f"out/recipe_state.{epoch}.pkl", "wb") as out:
+        pickle.dump(state, out)
+
+
+def main(state):
+    if os.path.exists("out/recipe_state.3.pkl"):
+        state = pickle.load(open("out/recipe_state.3.pkl", "rb"))
+    for epoch in range(9):
+        keep(state, epoch)
+
+
+main([1])
+"""
+
+
+def test_a_checkpoint_that_a_run_looks_for_at_its_start_is_no_cache() -> None:
+    """What is written at the end of an epoch is not what the test found missing."""
+    assert found("DF406", RESUMED) == []

@@ -62,3 +62,12 @@ def test_it_is_left_alone(name: str, text: str) -> None:
 def test_it_counts_the_ranks(name: str, text: str, after: str) -> None:
     assert after in (text := fixed("DF709", text)), name
     assert found("DF709", text) == []
+
+
+def test_before_the_group_the_launcher_is_asked_how_many_ranks_there_are() -> None:
+    late = script("lr = args.lr * args.size / 256")
+    group = 'torch.distributed.init_process_group("gloo")\n'
+    early = late.replace(group, "").replace("loader = ", f"{group}loader = ", 1)
+    after = fixed("DF709", early)
+    assert "lr = args.lr * (args.size * (int(os.environ.get('WORLD_SIZE', 1)))) / 256\n" in after
+    assert "import os\n" in after

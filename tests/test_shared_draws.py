@@ -178,3 +178,23 @@ def test_ranks_train_as_one_process_does(steps: str, forge: Forge, tmp_path: Pat
     assert written(forge, tmp_path, "patched", new, None) == [alone]
     for ours in written(forge, tmp_path, "ranks", new, 2):
         assert ours == pytest.approx(alone, rel=1e-4, abs=2e-6)
+
+
+RANKED = """\
+import torch
+torch.distributed.init_process_group("gloo")
+x = torch.randn(32, 4)
+net = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+for step in range(9):
+    part = x[torch.randint(0, len(x), (8,))]
+    optimizer.zero_grad()
+    net(part).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_ranks_that_a_script_had_before_draw_each_for_itself(tmp_path: Path) -> None:
+    """Without a seed each of them has other examples, as it should."""
+    assert "share_of_drawn" not in repaired(tmp_path, RANKED)
+    assert [finding.edits for finding in found("DF401", RANKED)] == [()]
