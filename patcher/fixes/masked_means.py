@@ -111,13 +111,20 @@ def is_times(module: Module, losses: ast.expr, mask: str) -> bool:
     made = module.definition(losses, losses) or losses
     if isinstance(made, ast.BinOp) and mentions(made, mask):
         return True
-    return isinstance(losses, ast.Name) and any(
-        isinstance(stmt.op, ast.Mult)
+    return any(mentions(factor, mask) for factor in factors_behind(module, losses))
+
+
+def factors_behind(module: Module, losses: ast.expr) -> list[ast.expr]:
+    """What statements of their own multiply losses by: ``losses *= mask``."""
+    if not isinstance(losses, ast.Name):
+        return []
+    return [
+        stmt.value
+        for stmt in within(module.scope_statements(losses), ast.AugAssign)
+        if isinstance(stmt.op, ast.Mult)
         and isinstance(stmt.target, ast.Name)
         and stmt.target.id == losses.id
-        and mentions(stmt.value, mask)
-        for stmt in within(module.scope_statements(losses), ast.AugAssign)
-    )
+    ]
 
 
 def found_in(module: Module, count: ast.expr) -> ast.expr | None:

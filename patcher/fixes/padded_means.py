@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from ..analysis.language.names import answered_once
 from ..analysis.training.program import Program
 from ..source.module import Module
-from ..source.tree import everywhere, within
-from .masked_means import is_mask, is_of_loss, without_casts
+from ..source.tree import everywhere
+from .masked_means import factors_behind, is_mask, is_of_loss, without_casts
 
 MASK = re.compile("mask|non_?pad", re.IGNORECASE)
 COLLATING = re.compile("collate|pad|batch", re.IGNORECASE)
@@ -44,14 +44,7 @@ def mask_of(module: Module, losses: ast.expr) -> ast.expr | None:
     sides: list[ast.expr] = []
     if isinstance(made, ast.BinOp) and isinstance(made.op, ast.Mult):
         sides = [made.left, made.right]
-    if isinstance(losses, ast.Name):
-        sides += [
-            stmt.value
-            for stmt in within(module.scope_statements(losses), ast.AugAssign)
-            if isinstance(stmt.op, ast.Mult)
-            and isinstance(stmt.target, ast.Name)
-            and stmt.target.id == losses.id
-        ]
+    sides += factors_behind(module, losses)
     for side in map(without_casts, sides):
         name = side.attr if isinstance(side, ast.Attribute) else getattr(side, "id", "")
         if is_mask(module, side) or MASK.search(name):

@@ -2,7 +2,8 @@
 
 What         Behind the backward pass a step multiplies or divides the gradients by a number that it
              takes of its batch, such as its examples or tokens. Or a hook on a weight clips its
-             gradient, before ranks average.
+             gradient, before ranks average. Steps that reduce anything are left: the number may be
+             that of all ranks.
 At run time  All ranks have the same gradients, the average; then each divides them by a number of
              its own, and their weights part for good. The gradients of a sum come out too large by
              the number of ranks. What a hook clips are the gradients of one rank: the mean of such
