@@ -283,7 +283,9 @@ def test_a_killed_launcher_leaves_no_rank_behind(start: Callable[..., Started]) 
 
 def test_signals_that_are_ignored_stay_ignored(tmp_path: Path) -> None:
     (tmp_path / "run.py").write_text(
-        "import signal; print(signal.getsignal(signal.SIGHUP) is signal.SIG_IGN, end=' ')\n"
+        # One write for each rank: both share the pipe, and print() writes its end apart.
+        "import signal, sys\n"
+        "sys.stdout.write(f'{signal.getsignal(signal.SIGHUP) is signal.SIG_IGN}\\n')\n"
     )
     command = [*launcher_command("direct", 2, 1, ()), str(tmp_path / "run.py")]
     done = subprocess.run(["sh", "-c", 'trap "" HUP; exec "$@"', "sh", *command], stdout=-1)
