@@ -43,7 +43,6 @@ SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim", "requires
 SIZES = {"len", *SHAPE_ATTRIBUTES}
 # Calls whose result has as many items as the values of their argument decide.
 SELECTING = {"where", "nonzero", "argwhere", "masked_select", "unique"}
-COUNTERS = {"range", "trange"}
 DRAWS = {"next()", "__next__()"}  # among the tainted names
 MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
@@ -146,7 +145,7 @@ class DivergenceWalk:
         if self.by_clock:
             return False
         if loop is self.loop.steps:
-            is_of_data = self.wherever_from and not counts(self.module, loop)
+            is_of_data = self.wherever_from and not is_over_numbers(self.module, loop)
             has_own = self.loop.loader is not None or is_of_data or takes_turns(loop)
             return has_own or bool(seeded_by_rank(self.program))  # as the games of each rank
         loader = loader_of(self.program, self.module, loop)
@@ -270,11 +269,6 @@ class DivergenceWalk:
             for name in names
             if self.depends_on(node, {name, size_of(name), *self.sharded_calls})
         }
-
-
-def counts(module: Module, loop: ast.For) -> bool:
-    """``for i in range(n)``."""
-    return isinstance(loop.iter, ast.Call) and module.last_name(loop.iter.func) in COUNTERS
 
 
 def is_text(module: Module, value: ast.expr) -> bool:
