@@ -43,6 +43,17 @@ def test_a_line_of_another_file_keeps_all_of_its_number(tmp_path: Path) -> None:
     assert disk_lines.text_on_disk(program, edited, text) == text
 
 
+def test_a_line_of_another_module_is_the_one_on_the_disk_too(tmp_path: Path) -> None:
+    script, other = tmp_path / "train.py", tmp_path / "util.py"
+    script.write_text("import util\n\nutil.save()\n")
+    other.write_text("\ndef save():\n    open('x', 'w')\n")
+    program = read_program(str(script))
+    other.write_text("import os\n" * 9 + other.read_text())
+    edited = read_program(str(script)).script
+    told = disk_lines.text_on_disk(program, edited, "line 3 calls, line 12 of util.py writes")
+    assert told == "line 3 calls, line 3 of util.py writes"
+
+
 def test_a_refusal_names_a_line_of_the_file_with_its_text(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(
