@@ -17,7 +17,6 @@ from collections.abc import Iterator
 from ...record import replace
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
-from ..analysis.training.begun_again import begun_anew
 from ..analysis.training.constructed_loaders import Loader, makes_rank_sampler
 from ..analysis.training.counting_loops import counting_loop, counting_loops, rounds_around
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
@@ -25,11 +24,12 @@ from ..analysis.training.epoch_loops import EpochLoop, epoch_loop, is_one_pass, 
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
+from ..analysis.training.restarted_loaders import begun_anew
 from ..analysis.training.told_epochs import may_tell_sampler
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Edit, Insert
 from ..findings import Finding, Safety, Severity
-from ..fixes.told_samplers import (
+from ..fixes.sampler_epochs import (
     drawn_anew,
     import_of,
     kind_of_sampler,
