@@ -67,6 +67,10 @@ RIGHT = {
     "another one beside it": (
         script("other = random.choice(self.files)\n        chosen = self.files[index] + other")
     ),
+    "words within it are drawn": script(
+        "chosen = [0] * 9\n        for place, word in enumerate(self.files[index].split()):\n"
+        "            other = random.choice(self.files)\n            chosen[place] = len(other)"
+    ),
     "the index is the seed": script(f"random.seed(index)\n        {DRAWN}"),
     "nothing is seeded": script(DRAWN, ""),
     "seeds of each rank": script(DRAWN, "torch.manual_seed(7 + int(os.environ['RANK']))"),
