@@ -56,13 +56,17 @@ def findings(program: Program) -> Iterator[Finding]:
         for each in program.train_loops
         for loader in (each.loader, *each.beside)
     ]
+    by_steps: dict[ast.AST, list[TrainLoop]] = {}
+    for loop, _ in loops:
+        by_steps.setdefault(loop.steps, []).append(loop)
     for loop, loaders in loops:
         dealt = None if loop.loader is None else of_ranks(loop.loader)
         others = {each.name for each in loaders if each and each is not loop.loader}
         yield from told_by_round(program, loop, dealt)
         if is_told(program, loop, others) or deals_in_order(dealt):
             continue
-        if any(is_inside(loop.steps, each.steps) and goes_over(each, dealt) for each, _ in loops):
+        around = loop.module.ancestors(loop.steps)
+        if any(goes_over(each, dealt) for up in around for each in by_steps.get(up, ())):
             continue  # several steps of one batch
         if roles_reaching(program, loop.module, loop.steps) & RANKS == {Role.MAIN}:
             continue  # the others have left

@@ -36,6 +36,7 @@ from ..language.dictionaries import (
 from ..language.iterated_attributes import iterated_attributes
 from ..language.listed import all_of, comprehension_of, elements_of, place_in
 from ..language.literal_arguments import is_possible
+from ..language.names import answered_once
 from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
@@ -71,6 +72,7 @@ SOURCE_NAMES = ("iterable", "loader", "data_loader", "seq", "population")
 NextLoader = tuple[ast.Call, Loader]  # next(loader), and the loader
 
 
+@answered_once
 def loader_of(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
     """The loader that a loop iterates over."""
     return trace_loader(graph, module, loop.iter)
