@@ -33,7 +33,7 @@ from .unpatchable import reason_not_to_begin
 
 MAX_ROUNDS = 6  # edits that ask for more do not settle
 # What is right without their repair, so that where it cannot be had the rest is repaired alone.
-ADDITIONS = frozenset(["DF204"])
+ADDITIONS = frozenset(["DF105", "DF204"])
 
 
 @record
@@ -191,7 +191,7 @@ def attempt(request: PatchRequest, without: str = "") -> Patch:
         return Patch(path, original, findings_before, findings_after, (), reason)
 
     if any(finding.edits for finding in findings_before) and (
-        reason := reason_not_to_begin(original)
+        reason := reason_not_to_begin(original, findings_before)
     ):
         return refuse(reason)
     try:
