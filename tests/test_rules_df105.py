@@ -123,8 +123,34 @@ FIX: list[tuple[str, str, list[str], bool]] = [
             "+        args.spawn = True",
             "+        if 'LOCAL_RANK' not in os.environ:",
         ], True),
+    (
+        "processes that a loop starts",
+        script(
+            start="for rank in range(args.gpus):\n        args.number = rank\n        print(\n"
+            "            rank)\n        job = mp.Process(target=worker, args=(rank, args.gpus))\n"
+            "        job.start()\n        jobs.append(job)",
+            below="for job in jobs:\n        job.join()",
+        ),
+        [
+            "+        args.gpus = int(os.environ['LOCAL_WORLD_SIZE'])",
+            "+        rank = int(os.environ['LOCAL_RANK'])",
+            "+        worker(rank, args.gpus)",
+        ],
+        True,
+    ),
     ("more than one", script(start="if size > 1:\n        mp.spawn(worker, (size,), size)"), [
+        "+    if size > 1 or 'LOCAL_RANK' in os.environ:",
         "+            worker(int(os.environ['LOCAL_RANK']), size)",
+    ], True),
+    ("more than one, in the other branch", script(start="if size < 2 or quick:\n        worker("
+        "0, 1)\n    else:\n        return mp.spawn(worker, (size,), size)", above="quick = False\n"
+        "    size = torch.cuda.device_count()", below="return 0"), [
+        "+    if (size < 2 or quick) and 'LOCAL_RANK' not in os.environ:",
+        "+            return worker(int(os.environ['LOCAL_RANK']), size)",
+    ], True),
+    ("a worker that a caller names", script(below="return\n\ndef start(work, size):\n"
+        "    mp.spawn(work, args=(size,), nprocs=size)", start="start(worker, size)"), [
+        "+        work(int(os.environ['LOCAL_RANK']), size)",
     ], True),
 ]  # fmt: skip
 

@@ -18,7 +18,7 @@ from ..analysis.ranks.started_workers import (
     StartedWorker,
     is_number_of,
     origins,
-    started_by_spawn,
+    started_worker,
     unconverted,
 )
 from ..analysis.training.program import Program
@@ -36,13 +36,30 @@ if os.environ['WORLD_SIZE'] != os.environ['LOCAL_WORLD_SIZE']:
     raise RuntimeError('the ranks of this script are those of one machine')
 """
 NO_LAUNCHER = "'LOCAL_RANK' not in os.environ"
+IN_LAUNCH = "'LOCAL_RANK' in os.environ"
+# The processes of a machine, and whether it has cards, by keys that are no option's.
+COUNT, HAS_CARDS = "", "cuda"
+MANY: dict[str, object] = {COUNT: 2, HAS_CARDS: True}
+ONE: dict[str, object] = {COUNT: 1, HAS_CARDS: True}
+NONE: dict[str, object] = {COUNT: 1, HAS_CARDS: False}
 SHARED = {
     *("Queue", "SimpleQueue", "JoinableQueue", "Manager", "SyncManager", "Value", "Array", "Lock"),
     *("RLock", "Event", "Barrier", "Pipe", "Semaphore", "Condition", "share_memory"),
 }
 QUIET_CALLS = {
     *("print", "time", "exit", "info", "debug", "warning", "format", "round", "perf_counter"),
-    *("join", "close", "collect", "empty_cache", "timedelta", "now", "str", "int", "float"),
+    *(
+        "start",
+        "join",
+        "close",
+        "collect",
+        "empty_cache",
+        "timedelta",
+        "now",
+        "str",
+        "int",
+        "float",
+    ),
 }
 
 
@@ -61,7 +78,7 @@ class Counts:
 def edits_to_launch(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """The edits of a call that starts the ranks. Raises NotLaunchableError with what is unclear."""
     try:
-        started = started_by_spawn(program, module, call)
+        started = started_worker(program, module, call)
     except NotAWorkerError as error:
         raise NotLaunchableError(str(error)) from error
     refuse_shared_objects(program, started)
@@ -71,6 +88,7 @@ def edits_to_launch(program: Program, module: Module, call: ast.Call) -> tuple[E
     rewritten = dict(rewritten_counts(program, started))
     options = counts.options | options_of_count(program, started)
     options |= switches(program, started, options)
+    edits += tests_of_counts(program, started, options)
     edits += rewritten.values()
     edits += addresses(program)
     edits += fixed_sizes(program)
@@ -81,8 +99,11 @@ def edits_to_launch(program: Program, module: Module, call: ast.Call) -> tuple[E
 
 
 def call_of_worker(started: StartedWorker) -> str:
-    """The text of the worker's call in a process of a launcher."""
-    module, parts = started.module, [LOCAL_RANK]
+    """What a process of a launcher does instead of starting others."""
+    module = started.module
+    parts, lines = [LOCAL_RANK], []
+    if started.is_loop:
+        parts, lines = [], [f"{started.number} = {LOCAL_RANK}", *map(module.text, started.ahead)]
     for value in started.passed:
         if isinstance(value, ast.Starred):
             parts.append(f"*{module.operand(value.value)}")
@@ -92,7 +113,8 @@ def call_of_worker(started: StartedWorker) -> str:
             parts.append(LOCAL_SIZE)
         else:
             parts.append(module.text(value))
-    return f"{module.text(started.worker)}({', '.join(parts)})"
+    result = "return " if isinstance(started.stmt, ast.Return) else ""
+    return "\n".join([*lines, f"{result}{module.text(started.worker)}({', '.join(parts)})"])
 
 
 def groups_of(program: Program) -> list[tuple[Module, ast.Call]]:
@@ -296,6 +318,8 @@ def is_same(module: Module, node: ast.expr, where: Module, other: ast.expr) -> b
         return True
     if isinstance(node, ast.Attribute) and isinstance(other, ast.Attribute):
         return node.attr == other.attr
+    if isinstance(node, ast.Constant) and isinstance(other, ast.Constant):
+        return module.statement(node) is where.statement(other) and node.value == other.value
     return counts_cards(module, node) and counts_cards(where, other)
 
 
@@ -399,6 +423,7 @@ def switches(program: Program, started: StartedWorker, options: dict[str, str]) 
     found: dict[str, str] = {}
     for module, test, wanted in tests_on_the_way(program, started):
         values: dict[str, object] = {**dict.fromkeys(options, 2), **dict.fromkeys(found, True)}
+        values |= MANY
         answer = truth(program, started, module, test, values)
         if answer is wanted:
             continue
@@ -416,6 +441,23 @@ def switches(program: Program, started: StartedWorker, options: dict[str, str]) 
                 f" {module.source.file}"
             )
     return found
+
+
+def tests_of_counts(
+    program: Program, started: StartedWorker, options: dict[str, str]
+) -> Iterator[Edit]:
+    """Edits of tests such as ``if cards > 1:``, as a machine may have one process of several."""
+    for module, test, wanted in tests_on_the_way(program, started):
+        for cards in (ONE, NONE):
+            counted = dict.fromkeys(options, cards[COUNT])
+            switched = {name: True for name, value in options.items() if value == "True"}
+            if truth(program, started, module, test, counted | switched | cards) is not wanted:
+                is_loose = isinstance(test, ast.IfExp | ast.Lambda | ast.NamedExpr)
+                text = f"({module.text(test)})" if is_loose else module.text(test)
+                code = f"{text} or {IN_LAUNCH}"
+                code = code if wanted else f"{module.conjunct(test)} and {NO_LAUNCHER}"
+                yield Rewrite(test, code)
+                break
 
 
 def tests_on_the_way(
@@ -443,7 +485,7 @@ def truth(
     test: ast.expr,
     values: dict[str, object],
 ) -> bool | None:
-    """The answer of a test with two processes on a machine and options as by default."""
+    """The answer of a test with these ``values``, and other options as by default."""
     answer = value_of(program, started, module, test, values)
     return None if answer is UNKNOWN else bool(answer)
 
@@ -485,14 +527,14 @@ def value_of(
             pairs = zip(node.ops, pairwise(sides), strict=True)
             return all(compared(op, *pair) for op, pair in pairs)
         case ast.Call() if counts_cards(module, node):
-            return 2
+            return values[COUNT]
         case ast.Call() if module.dotted(node.func) == "torch.cuda.is_available":
-            return True
+            return values[HAS_CARDS]
         case ast.Name() | ast.Attribute() if depth < 8:
             if isinstance(node, ast.Attribute) and node.attr in values:
                 return values[node.attr]
             if is_count(program, started, module, node):
-                return 2
+                return values[COUNT]
             return bound_value(program, started, module, node, values, depth)
     return UNKNOWN
 
@@ -564,7 +606,7 @@ def refuse_what_follows(program: Program, started: StartedWorker) -> None:
         module, stmt = unseen.pop()
         function = module.function(stmt)
         place: ast.stmt = stmt
-        while True:
+        while not isinstance(place, ast.Return):
             body = module.body(place)
             for later in body[body.index(place) + 1 :]:
                 if not is_quiet(module, later):

@@ -7,7 +7,16 @@ from collections.abc import Iterator
 
 from ....record import record
 from ...source.module import Module
-from ...source.tree import FUNCTIONS, Function, argument, keyword, mentions, parameters
+from ...source.tree import (
+    FUNCTIONS,
+    Function,
+    argument,
+    everywhere,
+    first_parameter,
+    keyword,
+    mentions,
+    parameters,
+)
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
 
@@ -24,7 +33,9 @@ class NotAWorkerError(Exception):
 class StartedWorker:
     """``stmt`` of ``module`` starts ``count`` processes, each with its number, that run a function.
 
-    ``passed`` are the arguments behind the number, or a single starred one.
+    ``number`` is the name that it has in ``scope`` of ``place``: a parameter of the worker, or what
+    a loop counts by. ``passed`` are the arguments, without a number that is a parameter, or a
+    single starred one; ``ahead`` are the statements of a loop that a process needs, too.
     """
 
     module: Module
@@ -33,49 +44,135 @@ class StartedWorker:
     home: Module
     function: Function
     number: str
+    place: Module
+    scope: Function | None
     count: ast.expr
     passed: tuple[ast.expr, ...]
+    ahead: tuple[ast.stmt, ...] = ()
+
+    @property
+    def is_loop(self) -> bool:
+        """Whether a loop starts a process each time, instead of one call all of them."""
+        return isinstance(self.stmt, ast.For)
 
     def argument(self, name: str) -> ast.expr | None:
         """What the worker gets for a parameter that is not its number."""
         names = [arg.arg for arg in (*self.function.args.posonlyargs, *self.function.args.args)]
-        index = names.index(name) - names.index(self.number) - 1 if name in names else -1
+        index = names.index(name) - (not self.is_loop) if name in names else -1
         if index < 0 or any(isinstance(one, ast.Starred) for one in self.passed):
             return None
         return self.passed[index] if index < len(self.passed) else None
 
 
+def started_worker(program: Program, module: Module, call: ast.Call) -> StartedWorker:
+    """What a call that starts ranks lets each of them run. Raises NotAWorkerError if unclear."""
+    if module.last_name(call.func) in ("spawn", "start_processes"):
+        return started_by_spawn(program, module, call)
+    if module.last_name(call.func) == "Process":
+        return started_in_loop(program, module, call)
+    raise NotAWorkerError("it starts itself as a command")
+
+
 def started_by_spawn(program: Program, module: Module, call: ast.Call) -> StartedWorker:
-    """The worker of ``torch.multiprocessing.spawn``. Raises NotAWorkerError if unclear."""
-    if module.last_name(call.func) not in ("spawn", "start_processes"):
-        raise NotAWorkerError("it is not started by torch.multiprocessing.spawn")
+    """The worker of ``torch.multiprocessing.spawn``."""
     stmt = module.statement(call)
-    if not isinstance(stmt, ast.Expr) or stmt.value is not call:
-        raise NotAWorkerError("the script goes on while its ranks run")
     join = argument(call, 3, "join")
-    if join is not None and not (isinstance(join, ast.Constant) and join.value is True):
+    waits = join is None or (isinstance(join, ast.Constant) and join.value is True)
+    if not isinstance(stmt, ast.Expr | ast.Return) or stmt.value is not call or not waits:
         raise NotAWorkerError("the script goes on while its ranks run")
-    worker = argument(call, 0, "fn")
-    found = None if worker is None else program.resolve(module, worker)
-    if worker is None or found is None or not isinstance(found[1], FUNCTIONS):
-        raise NotAWorkerError("what each rank runs is no function that can be seen")
-    home, function = found
-    listed = [arg.arg for arg in (*function.args.posonlyargs, *function.args.args)]
-    is_method = isinstance(home.parents.get(function), ast.ClassDef)
-    if not listed or is_method or not isinstance(home.parents.get(function), ast.Module):
-        raise NotAWorkerError(f"{module.text(worker)} is no function of its module")
-    count = argument(call, 2, "nprocs")
-    if count is None:
+    worker, count = argument(call, 0, "fn"), argument(call, 2, "nprocs")
+    if worker is None or count is None:
         raise NotAWorkerError("it starts one process")
-    given = argument(call, 1, "args")
-    passed: tuple[ast.expr, ...] = ()
+    home, function = function_of(program, module, worker)
+    number = first_parameter(function)
+    if not number:
+        raise NotAWorkerError(f"{module.text(worker)} takes no number")
+    passed = elements(argument(call, 1, "args"))
+    scope = function
+    return StartedWorker(module, stmt, worker, home, function, number, home, scope, count, passed)
+
+
+def started_in_loop(program: Program, module: Module, call: ast.Call) -> StartedWorker:
+    """The worker of ``for rank in range(size): Process(target=worker, args=(rank,)).start()``."""
+    loop = next((up for up in module.ancestors(call) if isinstance(up, ast.For)), None)
+    counting = None if loop is None else loop.iter
+    if (
+        loop is None
+        or loop.orelse
+        or not isinstance(loop.target, ast.Name)
+        or not isinstance(counting, ast.Call)
+        or module.dotted(counting.func) != "range"
+        or len(counting.args) != 1
+    ):
+        raise NotAWorkerError("no loop over range() starts its processes")
+    worker = argument(call, 1, "target")
+    if worker is None or keyword(call, "kwargs") is not None:
+        raise NotAWorkerError("what each rank runs, and with what, cannot be told")
+    home, function = function_of(program, module, worker)
+    name, scope = loop.target.id, module.function(loop)
+    if len(module.stores[scope, name]) != 1:
+        raise NotAWorkerError(f"{name} counts other things, too")
+    stmt = module.statement(call)
+    kept: list[ast.stmt] = []
+    process = {target.id for target in everywhere(stmt, ast.Name) if target in stored(stmt)}
+    for each in loop.body:
+        if each is stmt or any(mentions(each, one) for one in process):
+            continue
+        has_long_text = any(
+            isinstance(part, ast.Constant | ast.JoinedStr) and part.lineno != part.end_lineno
+            for part in ast.walk(each)
+        )
+        if not isinstance(each, ast.Assign | ast.Expr) or has_long_text:
+            raise NotAWorkerError(f"line {each.lineno} stands between them")
+        kept.append(each)
+    passed = elements(argument(call, 3, "args"))
+    return StartedWorker(
+        module,
+        loop,
+        worker,
+        home,
+        function,
+        name,
+        module,
+        scope,
+        counting.args[0],
+        passed,
+        tuple(kept),
+    )
+
+
+def stored(stmt: ast.stmt) -> list[ast.Name]:
+    """The plain names that a statement binds."""
+    return [name for name in everywhere(stmt, ast.Name) if isinstance(name.ctx, ast.Store)]
+
+
+def elements(given: ast.expr | None) -> tuple[ast.expr, ...]:
+    """The items of a tuple that stands there, or one starred item for any other value."""
     if isinstance(given, ast.Tuple | ast.List):
-        passed = tuple(given.elts)
-    elif given is not None:
-        passed = (ast.copy_location(ast.Starred(given, ast.Load()), given),)
-    if keyword(call, "daemon") is None and len(call.args) > 4:
-        raise NotAWorkerError("it is called with more than its arguments")
-    return StartedWorker(module, stmt, worker, home, function, listed[0], count, passed)
+        return tuple(given.elts)
+    return () if given is None else (ast.copy_location(ast.Starred(given, ast.Load()), given),)
+
+
+def function_of(program: Program, module: Module, worker: ast.expr) -> tuple[Module, Function]:
+    """The function of a module that a worker is, also where callers pass it for a parameter."""
+    around = module.function(worker)
+    places: list[tuple[Module, ast.expr | None]] = [(module, worker)]
+    if isinstance(worker, ast.Name) and around is not None and worker.id in parameters(around):
+        places = [
+            (where, argument_for_parameter(module, around, call, worker.id))
+            for where, call in program.callers(around)
+        ]
+    found = {
+        resolved: None
+        for where, value in places
+        for resolved in [None if value is None else program.resolve(where, value)]
+    }
+    one = next(iter(found)) if len(found) == 1 else None
+    if one is None or not isinstance(one[1], FUNCTIONS):
+        raise NotAWorkerError("what each rank runs is no one function that can be seen")
+    if not isinstance(one[0].parents.get(one[1]), ast.Module):
+        raise NotAWorkerError(f"{module.text(worker)} is no function of its module")
+    return one[0], one[1]
 
 
 def unconverted(module: Module, node: ast.expr) -> ast.expr:
@@ -95,9 +192,9 @@ def is_number_of(started: StartedWorker, module: Module, node: ast.expr) -> bool
     return (
         isinstance(node, ast.Name)
         and node.id == started.number
-        and module is started.home
-        and module.function(node) is started.function
-        and (started.function, node.id) not in module.stores
+        and module is started.place
+        and module.function(node) is started.scope
+        and (started.is_loop or (started.scope, node.id) not in module.stores)
     )
 
 
