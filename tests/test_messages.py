@@ -161,7 +161,7 @@ def test_a_refusal_is_one_line_whatever_it_quotes(tmp_path: Path) -> None:
     path.write_text(
         "import torch\n"
         "def worker(rank):\n"
-        "    torch.distributed.init_process_group('gloo', rank=rank, world_size=2)\n"
+        "    torch.distributed.init_process_group('gloo', rank=5 - rank, world_size=2)\n"
         "if __name__ == '__main__':\n"
         "    torch.multiprocessing.spawn(\n        worker,\n        nprocs=2,\n    )\n"
     )

@@ -25,7 +25,7 @@ from .roles import ROLES as ROLES
 from .roles import UNKNOWN as UNKNOWN
 from .roles import Role as Role
 from .roles import Values as Values
-from .spawning import is_started, starters_of_ranks
+from .spawning import is_left_out_by_launchers, is_started, starters_of_ranks
 
 EVERYONE = frozenset(ROLES)
 RANKS = frozenset({Role.MAIN, Role.OTHER})
@@ -146,7 +146,9 @@ def _entering_roles(
             if caller is function:
                 continue
             roles = roles_reaching_in_function(where, place)
-            if caller in starters:
+            if is_started(where, place) and is_left_out_by_launchers(where, place):
+                roles, caller = RANKS, None
+            elif caller in starters:
                 roles = roles & {Role.SINGLE} if not is_started(where, place) else RANKS
                 caller = None
             elif caller is not None and caller in known:

@@ -14,12 +14,16 @@ from ...source.tree import (
     first_parameter,
     is_inside,
     keyword,
+    mentions,
     parameters,
+    precedes,
 )
 from ..language.call_graph import reachable_functions
 from ..language.names import answered_once
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
+from .rank_values import values_by_role
+from .roles import ALL_UNKNOWN, UNKNOWN
 
 SPAWNING = ("spawn", "start_processes", "Process")
 COMMANDS = ("Popen", "run", "call", "check_call")
@@ -41,6 +45,8 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
         )
         if worker is None or not module.dotted(call.func).startswith(PACKAGES):
             continue
+        if is_left_out_by_launchers(module, call):
+            continue
         passed = keyword(call, "args")  # the worker may call a function that it gets
         workers = [module.last_name(worker), *functions_in(program, module, worker)]
         workers += [] if passed is None else functions_in(program, module, passed.value)
@@ -49,6 +55,38 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
         ):
             yield module, call
     yield from started_anew(program)
+
+
+def is_left_out_by_launchers(module: Module, node: ast.AST) -> bool:
+    """Whether a test of the environment, around a place or above it, keeps launchers away."""
+    child = node
+    for up in module.ancestors(node):
+        if (
+            isinstance(up, ast.If)
+            and child is not up.test
+            and is_for_ranks(module, up.test, not any(child is each for each in up.body))
+        ):
+            return True
+        if isinstance(child, ast.stmt) and any(
+            isinstance(each, ast.If)
+            and isinstance(each.body[-1], ast.Return | ast.Raise)
+            and is_for_ranks(module, each.test, True)
+            for each in module.body(child)
+            if precedes(each, child)
+        ):
+            return True
+        if isinstance(up, FUNCTIONS):
+            break
+        child = up
+    return False
+
+
+def is_for_ranks(module: Module, test: ast.expr, answer: bool) -> bool:
+    """Whether all ranks of a launcher give this answer to a test of the environment."""
+    asks = mentions(test, "environ") or mentions(test, "getenv")
+    asks |= mentions(test, "is_torchelastic_launched")
+    _, main, other = values_by_role(module, test) if asks else ALL_UNKNOWN
+    return asks and all(value is not UNKNOWN and bool(value) is answer for value in (main, other))
 
 
 def started_anew(program: Program) -> Iterator[tuple[Module, ast.Call]]:
