@@ -198,6 +198,15 @@ FIX = [
         +y = self.tokenizer(text=texts, truncation=True,
         +                                     padding=args.pad)
         """),
+    ("DF905", "padding that a call asks for twice", """
+        import transformers
+        x = tokenizer.encode_plus(a, max_length=9, pad_to_max_length=True, padding='max_length')
+        """, """
+        @@ -1,2 +1,2 @@
+         import transformers
+        -x = tokenizer.encode_plus(a, max_length=9, pad_to_max_length=True, padding='max_length')
+        +x = tokenizer(a, max_length=9, pad_to_max_length=True, padding='max_length')
+        """),
     ("DF905", "pairs one by one, cut as the call says", """
         import transformers
         x = tokenizer.batch_encode_plus(zip(a, b), max_length=9, truncation_strategy='only_first',
