@@ -209,6 +209,15 @@ FIX = [
         +x = tokenizer(row["text"])
          y = tokenizer.encode_plus(row["tokens"])
         """),
+    ("DF905", "padding that a call asks for twice", """
+        import transformers
+        x = tokenizer.encode_plus(a, max_length=9, pad_to_max_length=True, padding='max_length')
+        """, """
+        @@ -1,2 +1,2 @@
+         import transformers
+        -x = tokenizer.encode_plus(a, max_length=9, pad_to_max_length=True, padding='max_length')
+        +x = tokenizer(a, max_length=9, pad_to_max_length=True, padding='max_length')
+        """),
     ("DF905", "pairs one by one, cut as the call says", """
         import transformers
         x = tokenizer.batch_encode_plus(zip(a, b), max_length=9, truncation_strategy='only_first',

@@ -137,6 +137,22 @@ def test_distances_between_scores_of_all_pairs_are_noted(
     assert [each.edits for each in told] == [()] * is_told
 
 
+@pytest.mark.parametrize(
+    ("turned", "scores", "is_told"),
+    [
+        ("code = code.permute(1, 0)", "torch.matmul(text, code)", True),
+        ("columns = code.t()", "text @ columns", True),
+        ("columns = code.T", "text.mm(columns)", True),
+        ("columns = code.permute(1, 0, 2)", "text @ columns", False),
+        ("columns = code.transpose(1, 2)", "torch.matmul(text, columns)", False),
+        ("columns = head.weight", "text @ columns", False),
+    ],
+)
+def test_vectors_may_be_turned_in_a_line_above(turned: str, scores: str, is_told: bool) -> None:
+    told = found("DF307", training(turned, f"scores = {scores}", LOSS))
+    assert [each.edits for each in told] == [()] * is_told
+
+
 def test_a_method_that_forward_calls_runs_in_training() -> None:
     text = f"""{training("loss = model(text, code)")}
 class Net(torch.nn.Module):

@@ -83,6 +83,16 @@ def test_where_ranks_may_not_meet_it_is_reported_only() -> None:
     assert finding.edits == ()
 
 
+def test_a_split_ahead_of_the_group_is_told_of() -> None:
+    imports, group = GROUP.rsplit("torch.distributed", 1)
+    text = f"{imports}{SPLIT}torch.distributed{group}"
+    (finding,) = found("DF408", text)
+    assert finding.edits == ()
+    assert finding.because == "random_split() draws by no seed, ahead of the process group"
+    (finding,) = found("DF408", text.replace(SPLIT, f"draw_alike()\n{SPLIT}"))
+    assert finding.edits == ()
+
+
 SCRIPT = """\
 import json
 import os
@@ -115,3 +125,23 @@ def test_ranks_test_on_what_none_of_them_trains_on(forge: Forge, tmp_path: Path)
     apart = seeds.replace("draw_alike()\ntrain", "train")
     first, second = written(forge, tmp_path, "apart", apart, 2)
     assert first != second
+
+
+ALIASED = """\
+from sklearn.model_selection import train_test_split
+from torch.utils.data import DataLoader
+import torch as th
+device = th.device("cuda")
+model = th.nn.Linear(2, 1).to(device)
+import numpy as np
+train, test = train_test_split(np.ones(9))
+optimizer = th.optim.SGD(model.parameters(), 0.1)
+for batch in DataLoader(train, batch_size=2):
+    model(batch).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_the_group_is_made_ahead_of_what_needs_it_under_another_name_of_torch() -> None:
+    new = fixed("DF204", ALIASED)
+    assert new.index("init_process_group") < new.index("device = th.device")

@@ -237,7 +237,8 @@ def first_step(module: Module) -> ast.stmt | None:
         for stmt in module.tree.body
         if not isinstance(stmt, PREPARES) and not is_text(stmt) and not holds(stmt, imports)
     ]
-    uses = (position(stmt) for stmt in steps if mentions(stmt, "torch"))
+    own = [name for name, whole in module.aliases.items() if whole == "torch"]  # import torch as T
+    uses = (position(stmt) for stmt in steps if any(mentions(stmt, name) for name in own))
     torch_from = min(uses, default=(sys.maxsize, 0))
     head = (position(node) for node in imports if position(node) < torch_from)
     last = max(head, default=(0, 0))

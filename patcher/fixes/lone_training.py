@@ -78,6 +78,9 @@ TAKES_MODEL = frozenset(["isinstance", "hasattr", "getattr", "type", "id", "len"
 """Calls that a model can be passed to, for the same reason."""
 
 
+WRITES = ("save", "save_on_main", "save_pretrained", "save_file")
+
+
 @record
 class StepCode:
     """Code that a training step runs: the body of its loop, or of a function that it calls."""
@@ -418,6 +421,24 @@ def is_read_only_alias(module: Module, node: ast.expr) -> bool:
     return True
 
 
+def only_saves(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call is a statement of its own, of a method that writes weights to a file.
+
+    ``model.save(path)``, which computes nothing.
+    """
+    functions = program.callees(module, call) or program.possible_callees(module, call)
+    return (isinstance(module.parents[call], ast.Expr) and bool(functions)) and all(
+        any(where.last_name(each.func) in WRITES for each in within(function.body, ast.Call))
+        and not any(computes(each.func) for each in within(function.body, ast.Call))
+        for where, function in functions
+    )
+
+
+def computes(func: ast.expr) -> bool:
+    """Whether a call is of the object itself, of its forward pass or a step of a training."""
+    return is_self(func) or getattr(func, "attr", "") in ("forward", "backward", "step")
+
+
 def keeps_model(module: Module, node: ast.expr) -> bool:
     """Whether ``model = model.train()`` gives the model the name that it has."""
     stmt = module.statement(node)
@@ -486,7 +507,11 @@ def refuse_other_use(program: Program, module: Module, node: ast.expr) -> None:
         read, up = up, module.parents[up]
     if isinstance(up, ast.Call) and up.func is read:
         assert isinstance(read, ast.Attribute)
-        if read.attr not in READS and not is_gradless(module, up):
+        if (
+            read.attr not in READS
+            and not is_gradless(module, up)
+            and not only_saves(program, module, up)
+        ):
             raise NotShareableError(
                 f"a step calls {module.text(read)}(), past the model's forward pass"
             )

@@ -69,6 +69,7 @@ from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
 from ..fixes.idle_samplers import idle_sampler
 from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
 from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
+from ..fixes.made_samplers import makes_sampler
 from ..fixes.process_group import lone_process_test, shares_batches
 from ..fixes.samplers_or_none import deal_without_sampler, may_be_none
 from ..source.module import Module
@@ -375,7 +376,7 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
     for sampler in loader.samplers:  # one per branch
         if is_constant(sampler, None) or is_for_others(program, module, sampler):
             continue
-        dealt = deal(module, sampler, alone)
+        dealt = deal(program, module, sampler, alone)
         if not dealt:
             return () if is_lacking else deal_batches(program, loader, alone)
         edits += dealt
@@ -385,18 +386,23 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
     return (*edits, *(torch if is_wrapped and len(loader.samplers) == 1 else imports))
 
 
-def deal(module: Module, call: ast.expr, alone: str) -> tuple[Edit, ...]:
+def deal(program: Program, module: Module, call: ast.expr, alone: str) -> tuple[Edit, ...]:
     """Edits that deal by rank what a sampler of torch draws; none for another."""
     kind = module.dotted(call.func) if isinstance(call, ast.Call) else ""
     package, _, kind = kind.rpartition(".")
-    if not isinstance(call, ast.Call) or not package.startswith("torch.utils.data"):
+    if not isinstance(call, ast.Call):
         return ()
+    if not package.startswith("torch.utils.data"):
+        return deal_drawn(module, call, alone) if makes_sampler(program, module, call) else ()
     data = only_argument(call, "data_source")
     if data is not None and kind in IN_FULL:
         by_rank = f"DistributedSampler({module.text(data)}{IN_FULL[kind]})"
         return (Rewrite(call, f" if {alone} else {by_rank}", after=True),)
-    if kind not in (*IN_FULL, *IN_PART):
-        return ()
+    return deal_drawn(module, call, alone) if kind in (*IN_FULL, *IN_PART) else ()
+
+
+def deal_drawn(module: Module, call: ast.Call, alone: str) -> tuple[Edit, ...]:
+    """Edits that deal among the ranks what a sampler draws, which all of them draw alike."""
     dealt = Rewrite(call, f" if {alone} else DealtSampler({module.text(call)})", after=True)
     return (dealt, Define("DealtSampler"))
 

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from ..analysis.batches.global_seeds import has_seed
 from ..analysis.batches.random_draws import ALIKE, library
 from ..analysis.language.conditions import may_differ_by_rank
+from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Insert
@@ -55,7 +56,10 @@ def findings(program: Program) -> Iterator[Finding]:
         if has_seed(program, library(module, call)):
             continue
         stmt = module.statement(call)
-        if not any(follows(module, stmt, each) for each in module.calls_to(ALIKE)):
+        if runs_before_group(program, module, stmt):
+            because = f"{module.text(call.func)}() draws by no seed, ahead of the process group"
+            yield Finding(module, call, because)
+        elif not any(follows(module, stmt, each) for each in module.calls_to(ALIKE)):
             because = f"{module.text(call.func)}() draws by no seed that all ranks have"
             yield Finding(module, call, because, alike(module, stmt))
 

@@ -48,7 +48,11 @@ from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
-from ..fixes.written_by_one import depends_on_files, runs_for_some_alone
+from ..fixes.written_by_one import (
+    depends_on_files,
+    is_called_where_missing,
+    runs_for_some_alone,
+)
 from ..source.branches import exclusive, heads
 from ..source.module import Module
 from ..source.tree import (
@@ -207,6 +211,9 @@ def too_early(program: Program, module: Module, call: ast.Call, saved: ast.Call)
         edits = ()
     elif where_it_is_found(module, saved, call):
         because += "; a barrier cannot stand there, where ranks come that find it, and no others"
+        edits = ()
+    elif is_called_where_missing(program, module, place):
+        because += "; a barrier cannot stand there, where ranks come that do not find a file"
         edits = ()
     severity = Severity.DEGRADED if is_doubtful(program, module, call) else Severity.ERROR
     return Finding(module, call, because, edits, severity=severity)

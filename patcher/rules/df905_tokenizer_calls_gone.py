@@ -146,7 +146,7 @@ def replacement_edits(module: Module, node: ast.Attribute) -> Iterator[Edit]:
                 text = module.text(word.value)
                 text = f"list({text})" if is_iterator(module, word.value) else text
                 yield Rewrite(word, f"text={text}")
-            elif word.arg == "pad_to_max_length":
+            elif word.arg == "pad_to_max_length" and keyword(parent, "padding") is None:
                 yield padding_edit(module, parent, word)
             elif word.arg == "truncation_strategy" and keyword(parent, "truncation") is None:
                 yield Rewrite(word, f"truncation={module.text(word.value)}")

@@ -408,19 +408,19 @@ def drawn_beside(
     One that is taken under a test, such as of an option, is trained with if a loss gets something
     of it: not behind the last loss, under names that the next step gives to its own batch.
     """
-    seen = {each.call for each in (loader, *loader.others)} if loader else set()
+    seen = {(x.call, x.made_by) for x in (loader, *loader.others)} if loader else set()
     losses = set().union(*map(names_in, backwards))
     for call, other in drawn:
         around = module.ancestors(call)
         inside = around[: around.index(loop)] if loop in around else []  # above: zipped by a name
-        if other.call in seen:
-            continue
+        if (other.call, other.made_by) in seen:
+            continue  # one function may make several
         if any(isinstance(up, ast.If | ast.With) for up in inside):
             batch = bound_names(module.statement(call))
             trained = [name for name in batch if spread(loop.body, [name]).names & losses]
             if all(is_taken_behind(module, loop, inside[-1], name, backwards) for name in trained):
                 continue
-        seen.add(other.call)
+        seen.add((other.call, other.made_by))
         yield other
 
 
