@@ -130,7 +130,8 @@ def factors_behind(module: Module, losses: ast.expr) -> list[ast.expr]:
 def found_in(module: Module, count: ast.expr) -> ast.expr | None:
     """The mask of a number of places: ``torch.nonzero(mask).size(0)`` and ``len(mask.nonzero())``.
 
-    Also by ``size()[0]`` and ``shape[0]``, under a name, and ``torch.count_nonzero(mask)``.
+    Also by ``size()[0]`` and ``shape[0]``, under a name, ``torch.count_nonzero(mask)``, and of
+    what a mask picks, ``boxes[mask].size(0)``.
     """
     node = count
     if isinstance(node, ast.Name):
@@ -152,7 +153,12 @@ def found_in(module: Module, count: ast.expr) -> ast.expr | None:
         places = module.definition(places, places) or places
     if isinstance(places, ast.Call) and module.last_name(places.func) in ("nonzero", "argwhere"):
         return argument_or_owner(module, places)
-    return None
+    while isinstance(places, ast.Call) and module.last_name(places.func) in ("view", "reshape"):
+        places = argument_or_owner(module, places)
+    if not isinstance(places, ast.Subscript):
+        return None
+    rows = places.slice.elts[0] if isinstance(places.slice, ast.Tuple) else places.slice
+    return rows if is_mask(module, rows) else None
 
 
 def argument_or_owner(module: Module, call: ast.Call) -> ast.expr | None:
