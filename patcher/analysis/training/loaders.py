@@ -219,6 +219,10 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
         return _trace_table(graph, module, call, call.func.value, depth)
     results = _possible_results(graph, module, call)
     found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
+    if found is not None and found.name.startswith("self."):  # the object's, of a bar perhaps
+        passed = _name_passed(graph, module, call, found)
+        if passed and module.enclosing_class(call) is None:
+            return replace(found, name=passed, scope=module.function(call))
     return found or _trace_iterated(graph, module, call, depth)
 
 
