@@ -141,6 +141,30 @@ def test_a_mean_over_what_a_mask_selects_is_noted(
     assert [each.edits for each in told] == [()] * count
 
 
+CELLS = """\
+import torch
+from torch import nn
+model = nn.DataParallel(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+def detection_loss(made, cells):
+    b, y, x = cells
+    {asked}
+    own = made[b, y, x]
+    return nn.BCEWithLogitsLoss()(own[:, 5:], torch.ones(2))
+for batch in torch.utils.data.DataLoader(data, shuffle=True):
+    optimizer.zero_grad()
+    detection_loss(model(batch), cells_of(batch)).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"), [("n = b.shape[0]", 1), ("if len(b) == 0: return 0", 1), ("pass", 0)]
+)
+def test_a_mean_over_the_cells_of_boxes_is_noted(asked: str, count: int) -> None:
+    assert len(found("DF310", CELLS.format(asked=asked))) == count
+
+
 COUNTS = [
     ("n = mask.sum(1).sum()", "loss = losses.sum()\n    loss /= n", True),
     ("n = mask.long().sum(1, keepdim=True)\n    n = n.data.sum()", "loss = losses / n", True),
