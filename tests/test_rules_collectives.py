@@ -857,3 +857,21 @@ def test_the_number_of_a_step_is_the_same_on_all_ranks(
     test: str, behind: str, is_alike: bool
 ) -> None:
     assert (found("DF506", DRAWN.format(test=test, behind=behind)) == []) is is_alike
+
+
+@pytest.mark.parametrize(
+    ("test", "after"),
+    [
+        ("loss.item() > 9 * first", "if on_any_rank(loss.item() > 9 * first):"),
+        ("(step + 1) % 4 != 0", ""),
+    ],
+)
+def test_a_step_that_a_rank_skips_behind_its_backward_pass_is_skipped_by_all(
+    test: str, after: str
+) -> None:
+    skips = f"if {test}:\n                continue\n            optimizer.step()"
+    text = loop(early="first = 1.0; optimizer = torch.optim.SGD(model.parameters())", behind=skips)
+    if after:
+        assert after in fixed("DF506", text)
+    else:
+        assert found("DF506", text) == []

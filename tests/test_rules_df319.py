@@ -57,6 +57,10 @@ noise = Noise()"""
 
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
+    ("a line for a file of the settings", script(
+        before="config = {'log': open('log.txt', 'w'), 'scale': 2.0}",
+        loss="loss = config['scale'] * F.cross_entropy(logits, y)",
+        after="line = f'{loss}'; config['log'].write(line + chr(10))")),
     ("a loss that is added up for a log", script(before="total = 0",
         after="total += loss.item()", end="print(total / len(loader))")),
     ("meters whose text has the name of an output", script(before="meter = Meter()",

@@ -21,7 +21,7 @@ from ..training.loaders import AROUND
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .carried_state import carried_names
-from .loss_names import contents, made_from, names_of_losses
+from .loss_names import contents, is_text, made_from, names_of_losses
 
 FILLING = {
     *("update", "enqueue", "push", "append", "add", "insert", "put", "store", "write", "fill"),
@@ -119,10 +119,23 @@ def filled(
     for call in within(body, ast.Call):
         func = call.func
         if isinstance(func, ast.Attribute) and may_fill(program, func.attr):
+            if func.attr == "write" and all(is_written(module, each) for each in call.args):
+                continue  # of a file in a dictionary: config["log"].write(line)
             given = set().union(*map(contents, argument_values(call)))
             if given & known:
                 kept = names_in(func.value) - anew - module.aliases.keys()
                 yield from ((module.statement(call), name) for name in kept)
+
+
+def is_written(module: Module, value: ast.expr) -> bool:
+    """Whether what is written is a text, put together here or above."""
+    made = module.definition(value, value) if isinstance(value, ast.Name) else value
+    match made:
+        case ast.BinOp(left=ast.Name() as left, right=right):
+            return is_text(right) or is_written(module, left)
+        case None:
+            return False
+    return is_text(made)
 
 
 def may_fill(program: Program, name: str, depth: int = 0) -> bool:

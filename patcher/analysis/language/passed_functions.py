@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 from ...source.module import Module, Resolver
 from ...source.tree import FUNCTIONS, Function, is_inside
@@ -55,6 +56,25 @@ def calls_of_parameter(
         if id(each) not in called and not binds_itself and not isinstance(stmt, ast.Compare):
             return []
     return [(home, call) for call in calls]
+
+
+def calls_by_attribute(
+    graph: Resolver, modules: Iterable[Module], function: Function
+) -> Iterator[tuple[Module, ast.Call]]:
+    """Calls of an attribute that is bound to a function: ``self.loss = f``, ``self.loss(x)``.
+
+    Of whatever object, so that it is no proof.
+    """
+    names = {
+        target.attr
+        for where, use in graph.possible_callers(function)
+        if isinstance(bound := where.parents[use], ast.Assign) and bound.value is use
+        for target in bound.targets
+        if isinstance(target, ast.Attribute)
+    }
+    for module in modules if names else ():
+        calls = module.calls_to(*names)
+        yield from ((module, call) for call in calls if isinstance(call.func, ast.Attribute))
 
 
 def _receiver(
