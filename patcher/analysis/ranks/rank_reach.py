@@ -25,7 +25,7 @@ from .roles import ROLES as ROLES
 from .roles import UNKNOWN as UNKNOWN
 from .roles import Role as Role
 from .roles import Values as Values
-from .spawning import is_started, scope_of, starters_of_ranks, works_without_group
+from .spawning import is_started, scope_of, starters_of_ranks, starting_calls, works_without_group
 
 EVERYONE = frozenset(ROLES)
 RANKS = frozenset({Role.MAIN, Role.OTHER})
@@ -110,6 +110,8 @@ def roles_reaching(program: Program, module: Module, node: ast.AST) -> frozenset
 
 def is_for_one_process(program: Program, module: Module, node: ast.AST) -> bool:
     """Whether a program that starts its ranks comes to a place as the process that starts them."""
+    if not starting_calls(program):
+        return False
     starters = starters_of_ranks(program)
     return scope_of(module, node) in starters or works_without_group(program, module, node)
 

@@ -177,7 +177,8 @@ def scope_of(module: Module, node: ast.AST) -> Function | ast.If | None:
 
 def is_started(program: Program, module: Module, place: ast.AST) -> bool:
     """Whether a function is passed to what starts the program's ranks."""
-    return any(up in starting_calls(program) for up in module.ancestors(place))
+    calls = starting_calls(program)
+    return bool(calls) and any(up in calls for up in module.ancestors(place))
 
 
 def always_runs(module: Module, scope: Function | ast.If, call: ast.Call) -> bool:
