@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from ...source.module import Module
 from ...source.tree import Function, argument_values, everywhere, names_within, within
+from ..language.name_flow import flows, taking
 from ..language.objects import class_of, method_of
 from ..language.results import unpacked_result
 from ..ranks.rank_reach import RANK_NAMES
@@ -83,25 +84,13 @@ def drawn_for_index(program: Program, module: Module, function: Function) -> ast
 
 def names_made_of(function: Function, name: str, drawn: set[str]) -> set[str]:
     """A name, and those that a function makes of it, but for those that it draws."""
-    found = {name}
+    found, bound = {name}, [*flows(function.body)]
     while True:
-        more = {
-            target.id
-            for stmt in assignments(function)
-            if stmt.value is not None and names_within(stmt.value, found)
-            for part in (stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target])
-            for target in everywhere(part, ast.Name)
-        } - drawn
+        made = (taking(targets) for targets, value in bound if names_within(value, found))
+        more = set[str]().union(*made) - drawn
         if more <= found:
             return found
         found |= more
-
-
-def assignments(function: Function) -> Iterator[ast.Assign | ast.AugAssign | ast.AnnAssign]:
-    """The statements of a function that bind names to values."""
-    yield from within(function.body, ast.Assign)
-    yield from within(function.body, ast.AugAssign)
-    yield from within(function.body, ast.AnnAssign)
 
 
 def ranks_draw_alike(program: Program) -> bool:
