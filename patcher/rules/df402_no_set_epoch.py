@@ -158,7 +158,7 @@ def findings(program: Program) -> Iterator[Finding]:
         if is_made_inside:
             counts = [count for _, count in counting_loops(module, use)]
             number = " + ".join(dict.fromkeys(reversed(counts)))
-        elif serves_outer_loop(module, epochs, name):
+        elif serves_outer_loop(module, epochs, name) or begins_again(program, place):
             number = f"{sampler}.epoch + 1"
         next_one = number or f"{sampler}.epoch + 1"
         code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({next_one})"
@@ -249,6 +249,21 @@ def serves_outer_loop(module: Module, epochs: ast.stmt, name: str) -> bool:
     """
     around = counting_loop(module, epochs)
     return around is not None and name.partition(".")[0] not in bound_names(around[0])
+
+
+def begins_again(program: Program, place: tuple[Module, CountingLoop, str, ast.stmt]) -> bool:
+    """Whether a function counts passes over a loader that it gets, and a loop calls it.
+
+    ``def train(loader): n = 0; while n < 99: for x in loader: n += 1``, in each epoch anew.
+    """
+    module, (epochs, number), name, _ = place
+    function = module.function(epochs)
+    root = name.partition(".")[0]
+    if function is None or root not in parameters(function) or number in parameters(function):
+        return False
+    if isinstance(epochs, ast.For) and len(getattr(epochs.iter, "args", ())) > 1:
+        return False  # from a number of the caller's on
+    return any(counting_loop(where, call) is not None for where, call in program.callers(function))
 
 
 def keeps_first_epoch(loop: TrainLoop, cycle: ast.Call) -> bool:

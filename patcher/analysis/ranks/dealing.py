@@ -238,9 +238,10 @@ def is_stream(name: str) -> bool:
 
 
 def is_iterable_dataset(program: Program, module: Module, dataset: ast.expr | None) -> bool:
-    """Whether a data set is made from a class that only iterates, and so takes no sampler."""
+    """Whether a data set may be of a class that only iterates, and so takes no sampler."""
     if isinstance(dataset, ast.Name):
-        dataset = module.definition(dataset, dataset)
+        made = module.alternatives(dataset, dataset)
+        return any(is_iterable_dataset(program, module, each) for each in made)
     if not isinstance(dataset, ast.Call):
         return False
     name = module.last_name(dataset.func)
