@@ -88,6 +88,7 @@ class StepCode:
     module: Module
     body: list[ast.stmt]
     function: Function | None
+    by: ast.Call | None = None  # what calls the function
 
 
 def edits_to_share(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
@@ -361,6 +362,7 @@ def forward_calls(
 ) -> tuple[Module, list[ast.Call]]:
     """The calls of the model that a training step takes its gradients from: one in each branch."""
     found: list[tuple[Module, ast.Call]] = []
+    by: dict[ast.Call, ast.Call | None] = {}  # what calls the function that has each
     start = StepCode(loop.module, loop.steps.body, loop.module.function(loop.steps))
     for place in places_below(program, start):
         for node in uses_of(program, place, models):
@@ -369,11 +371,16 @@ def forward_calls(
                 refuse_other_use(program, place.module, node)
             elif not is_gradless(place.module, call):
                 found.append((place.module, call))
+                by[call] = place.by
     if not found:
         raise NotShareableError("where a step calls its model cannot be told")
     (module, first), *others = found
     for where, other in others:
-        if where is not module or not are_alternatives(module, module.statement(first), other):
+        is_of_one_object = by[first] is not None and by[first] is by[other]
+        if where is not module or not (
+            are_alternatives(module, module.statement(first), other)
+            or (is_of_one_object and module.function(first) is not module.function(other))
+        ):
             lines = f"in lines {first.lineno} and {other.lineno}"
             raise NotShareableError(f"a step calls its model several times, {lines}")
     for where, call in found:
@@ -402,7 +409,7 @@ def places_below(program: Program, start: StepCode) -> Iterator[StepCode]:
                 if function in seen or is_evaluation(function) or is_network(module, owner):
                     continue
                 seen.add(function)
-                pending.append(StepCode(module, function.body, function))
+                pending.append(StepCode(module, function.body, function, call))
 
 
 def is_read_only_alias(module: Module, node: ast.expr) -> bool:

@@ -42,6 +42,7 @@ from ..analysis.ranks.batch_samplers import deals_by_rank
 from ..analysis.ranks.dealing import (
     SHARE_OF_DRAWN,
     deals,
+    deals_itself,
     dealt_by_hand,
     is_for_lone_process,
     is_iterable_dataset,
@@ -163,9 +164,10 @@ def left_to_engine(program: Program) -> Iterator[Finding]:
         loader = loop.loader
         if loader is None or loader.call in seen or not program.is_live(loop.module, loop.steps):
             continue
-        if loader.samplers or loader.batch_sampler is not None:
+        if loader.samplers or loader.batch_sampler is not None or never_steps(program, loop):
             continue
-        if is_iterable_dataset(program, loader.module, loader.dataset):
+        made_of = program, loader.module, loader.dataset
+        if is_iterable_dataset(*made_of) or deals_itself(*made_of):
             continue
         seen.add(loader.call)
         because = (
@@ -288,6 +290,8 @@ def is_dealt_by_function(program: Program, loader: Loader) -> bool:
 
 def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Finding]:
     """The finding for one loader that a loop may go over; ``told`` collects edits of functions."""
+    if deals_itself(program, loader.module, loader.dataset):
+        return
     if is_iterable_dataset(program, loader.module, loader.dataset):
         because = "its data set only iterates and takes no sampler, and nothing deals by rank"
         yield Finding(loader.module, loader.call, because)

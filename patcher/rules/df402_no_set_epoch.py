@@ -38,7 +38,16 @@ from ..fixes.sampler_epochs import (
     tell_epoch,
 )
 from ..source.module import Module
-from ..source.tree import argument, bound_names, is_inside, is_within, mentions, precedes, within
+from ..source.tree import (
+    argument,
+    bound_names,
+    is_inside,
+    is_within,
+    mentions,
+    parameters,
+    precedes,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
@@ -156,7 +165,7 @@ def never_told_in(
     if is_made_inside:
         counts = [count for _, count in counting_loops(module, use)]
         number = " + ".join(dict.fromkeys(reversed(counts)))
-    elif serves_outer_loop(module, epochs, name):
+    elif serves_outer_loop(module, epochs, name) or begins_again(program, place):
         number = f"{sampler}.epoch + 1"
     is_tested = use not in epochs.body and is_made_under_test(loader, epochs)
     is_inside_epochs = is_made_inside or is_tested or not number
@@ -229,6 +238,21 @@ def serves_outer_loop(module: Module, epochs: ast.stmt, name: str) -> bool:
     """
     around = counting_loop(module, epochs)
     return around is not None and name.partition(".")[0] not in bound_names(around[0])
+
+
+def begins_again(program: Program, place: EpochLoop) -> bool:
+    """Whether a function counts passes over a loader that it gets, and a loop calls it.
+
+    ``def train(loader): n = 0; while n < 99: for x in loader: n += 1``, in each epoch anew.
+    """
+    module, (epochs, number), name, _ = place
+    function = module.function(epochs)
+    root = name.partition(".")[0]
+    if function is None or root not in parameters(function) or number in parameters(function):
+        return False
+    if isinstance(epochs, ast.For) and len(getattr(epochs.iter, "args", ())) > 1:
+        return False  # from a number of the caller's on
+    return any(counting_loop(where, call) is not None for where, call in program.callers(function))
 
 
 def keeps_first_epoch(loop: TrainLoop, cycle: ast.Call) -> bool:

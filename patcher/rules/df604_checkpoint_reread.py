@@ -100,8 +100,8 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from named_by_the_clock(program, module, call, path)
             yield from named_by_own_score(program, module, call, path)
             last = last_argument(call)
-            if roles_reaching(program, module, call) <= {Role.SINGLE}:
-                continue  # of a process that starts the ranks, before or behind them
+            if Role.OTHER not in roles_reaching(program, module, call):
+                continue  # of rank 0 alone, or of a process that starts the ranks
             if last is not None and argument(call, 1, "map_location") is None:
                 because = "every rank loads onto the card that rank 0 saved from"
                 edits: tuple[Edit, ...] = (Rewrite(last, ", map_location='cpu'", after=True),)
