@@ -50,6 +50,7 @@ STRAIGHT = [
     "loss = F.mse_loss(out, y) + sum((p ** 2).sum() for p in model.parameters()) ** 0.5",
     "loss = torch.norm(out - y, dim=1).mean()",
     "loss = F.mse_loss(out, y) + torch.norm(model.head.weight)",
+    "loss = F.mse_loss(out, y, reduction='none').max(1)[0].mean()",
     "loss = F.mse_loss(out, y); shown = torch.sqrt(loss)",
 ]
 
@@ -83,3 +84,15 @@ def test_so_is_what_a_step_itself_computes_of_the_batch(step: str, told: str) ->
 def test_what_no_loss_is_made_of_is_left_alone() -> None:
     step = "loss = F.mse_loss(out, y); spread = out.std(0); print(spread)"
     assert found("DF318", SCRIPT.format(step=step)) == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "loss = F.cross_entropy(out, y, reduction='none').max()",
+        "each = F.mse_loss(out, y, reduction='none'); loss = torch.median(each)",
+    ],
+)
+def test_a_choice_among_the_examples_is_told(step: str) -> None:
+    (finding,) = found("DF318", SCRIPT.format(step=step))
+    assert "chooses in the batch of one rank" in finding.because

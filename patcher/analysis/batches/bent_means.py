@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, everywhere, within
+from ...source.tree import Function, everywhere, keyword, within
 from ..language.settled_tests import is_never_reached
 from ..models.model_results import forward_of
 from ..training.program import Program
@@ -15,6 +15,7 @@ from .loss_reduction import SAME_VALUE, Reduction, is_weight, reduction_of
 
 BENDS = ("sqrt", "log", "log1p", "log10", "exp", "pow", "square", "abs", "rsqrt")
 NORMS = ("norm", "dist", "vector_norm")
+CHOSEN = ("max", "amax", "min", "amin", "median", "quantile")  # among all elements, to one
 THROUGH = (*SAME_VALUE, "mean", "sum", "scale", "detach")
 MAX_DEPTH = 12
 
@@ -24,7 +25,8 @@ Place = tuple[Module, ast.expr]
 def bent_means(program: Program, loop: TrainLoop) -> Iterator[Place]:
     """The first place in each loss of a loop where a mean over the batch is no longer linear.
 
-    ``torch.sqrt(mse(output, target))``, and ``(1 - torch.exp(-loss)) ** 2 * loss``.
+    ``torch.sqrt(mse(output, target))``, and ``(1 - torch.exp(-loss)) ** 2 * loss``. Or where one
+    example is chosen, ``loss.max()``.
     """
     for module, call in backward_calls(program, loop):
         assert isinstance(call.func, ast.Attribute)
@@ -59,6 +61,8 @@ def bends(
                 yield module, node
             if name in NORMS and is_norm_of_difference(module, node):
                 yield module, node
+            if argument is not None and name in CHOSEN and is_of_examples(module, node, argument):
+                yield module, node
             if argument is not None and name in (*BENDS, *THROUGH):
                 parts = [(module, argument)]
             else:
@@ -78,6 +82,20 @@ def is_norm_of_difference(module: Module, call: ast.Call) -> bool:
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
         return False
     return not any(is_weight(module, name) for name in everywhere(value, ast.Name))
+
+
+def is_of_examples(module: Module, call: ast.Call, chosen: ast.expr) -> bool:
+    """``loss.max()`` of what a loss of each example is bound to; not of a list's parts."""
+    is_method = chosen not in call.args
+    is_whole = not call.keywords and len(call.args) == (0 if is_method else 1)
+    value = module.definition(chosen, chosen) or chosen
+    return is_whole and isinstance(value, ast.Call) and is_unreduced(value)
+
+
+def is_unreduced(call: ast.Call) -> bool:
+    """``cross_entropy(output, target, reduction="none")``."""
+    word = keyword(call, "reduction")
+    return word is not None and isinstance(word.value, ast.Constant) and word.value.value == "none"
 
 
 def changed(module: Module, call: ast.Call) -> ast.expr | None:
