@@ -1,7 +1,8 @@
 """The learning rate is scaled by the batch of one process.
 
 What         A script multiplies its learning rate, or its weight decay, by the size of a batch over
-             a constant, as the linear scaling rule has it, and each rank takes a batch of that size.
+             a constant, as the linear scaling rule has it, and each rank takes a batch of that
+             size.
 At run time  The global batch is as many times larger as there are ranks, and the rate is not: the
              same global batch on N ranks trains with an N-th of the rate. Nothing warns.
 Example      lr = args.blr * args.batch_size / 256
