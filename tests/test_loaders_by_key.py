@@ -42,7 +42,7 @@ main()
 MADE = [
     'return {x: make(size, x) for x in ("train", "val")}',
     'return {x: make(size, split=x) for x in ["train", "val"]}',
-    'parts = {}\n    for x in ("train", "val"):\n        parts[x] = make(size, x)\n    return parts',
+    'parts = {}\n    for x in "train", "val":\n        parts[x] = make(size, x)\n    return parts',
 ]
 
 
