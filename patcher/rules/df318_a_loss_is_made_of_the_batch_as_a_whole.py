@@ -16,7 +16,9 @@ Source       torch.nn.parallel.DistributedDataParallel (gradients are averaged)
 
 import ast
 from collections.abc import Iterator
+from itertools import chain
 
+from ..analysis.batches.batch_scales import scales_of_batch
 from ..analysis.batches.bent_means import CHOSEN, bent_means
 from ..analysis.batches.whole_batch_losses import evidences_in_steps, losses_of_whole_batches
 from ..analysis.models.wrapping import loops_that_step
@@ -51,6 +53,6 @@ def findings(program: Program) -> Iterator[Finding]:
                 "chooses in the batch of one rank" if is_choice else "bends a mean over the batch"
             )
             yield Finding(module, node, f"{module.text(node)[:60]} {does}")
-        evidence = next(evidences_in_steps(loop), None)
+        evidence = next(chain(evidences_in_steps(loop), scales_of_batch(loop)), None)
         if evidence is not None and loop.module.function(loop.steps) not in told - {None}:
             yield Finding(loop.module, *evidence)

@@ -240,18 +240,30 @@ def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:
 def counts_alone(module: Module, loop: ast.For) -> bool:
     """Whether a loop adds something up, and calls nothing but libraries, builtins and the batch."""
     batch = spread([loop], bound_names(loop.target)).names
-    adds = bool(within(loop.body, ast.AugAssign))
+    adds = bool(within(loop.body, ast.AugAssign)) or any(
+        adds_to_itself(stmt, loop) for stmt in within(loop.body, ast.Assign)
+    )
     for call in within(loop.body, ast.Call):
         owner: ast.expr = call.func
         while isinstance(owner, ast.Attribute | ast.Subscript | ast.Call):
             owner = owner.func if isinstance(owner, ast.Call) else owner.value
         fills = isinstance(call.func, ast.Attribute) and call.func.attr in FILLING
         name = owner.id if isinstance(owner, ast.Name) else ""
+        is_of_batch = name in batch or (isinstance(owner, ast.BinOp) and names_in(owner) <= batch)
         is_library = module.aliases.get(name, "").partition(".")[0] in LIBRARIES
-        if not (fills or is_library or name in batch or hasattr(builtins, name)):
+        if not (fills or is_library or is_of_batch or hasattr(builtins, name)):
             return False
         adds |= fills
     return adds
+
+
+def adds_to_itself(stmt: ast.Assign, loop: ast.For) -> bool:
+    """``total = total + x.sum(0)``; not ``x = x + 1`` of the batch."""
+    match stmt:
+        case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Add()) as added):
+            sides = [each.id for each in (added.left, added.right) if isinstance(each, ast.Name)]
+            return name in sides and name not in bound_names(loop.target)
+    return False
 
 
 def count_all(module: Module, loop: ast.For) -> tuple[Edit, ...]:

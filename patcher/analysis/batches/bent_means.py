@@ -6,12 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, everywhere, keyword, within
+from ...source.tree import Function, everywhere, within
 from ..language.settled_tests import is_never_reached
 from ..models.model_results import forward_of
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, backward_calls
 from .loss_reduction import SAME_VALUE, Reduction, is_weight, reduction_of
+from .whole_batch_losses import is_of_each
 
 BENDS = ("sqrt", "log", "log1p", "log10", "exp", "pow", "square", "abs", "rsqrt")
 NORMS = ("norm", "dist", "vector_norm")
@@ -89,13 +90,7 @@ def is_of_examples(module: Module, call: ast.Call, chosen: ast.expr) -> bool:
     is_method = chosen not in call.args
     is_whole = not call.keywords and len(call.args) == (0 if is_method else 1)
     value = module.definition(chosen, chosen) or chosen
-    return is_whole and isinstance(value, ast.Call) and is_unreduced(value)
-
-
-def is_unreduced(call: ast.Call) -> bool:
-    """``cross_entropy(output, target, reduction="none")``."""
-    word = keyword(call, "reduction")
-    return word is not None and isinstance(word.value, ast.Constant) and word.value.value == "none"
+    return is_whole and is_of_each(value)
 
 
 def changed(module: Module, call: ast.Call) -> ast.expr | None:
