@@ -23,7 +23,7 @@ from ..analysis.models.conversions import converted_model
 from ..analysis.models.frozen_parameters import freeze_switches
 from ..analysis.models.new_parts import new_parts
 from ..analysis.models.past_wrapper import part_called_elsewhere, returned_weight
-from ..analysis.models.trained_models import names_given
+from ..analysis.models.trained_models import lone_tensors, names_given
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import SHARED
 from ..analysis.training.between_trainings import is_reached_in_training, training_loops
@@ -178,6 +178,8 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
             f"what gets {part[0].text(part[1])} in line {part[1].lineno} calls it past the model's"
             " forward pass"
         )
+    for module, tensor in lone_tensors(program):
+        raise NotShareableError(f"line {tensor.lineno} trains {tensor.id}, which is in no model")
     refuse_thaws(program)
     edits: dict[ast.Call, tuple[Module, Edit]] = {}
     for loop in loops:

@@ -240,9 +240,9 @@ def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:
 def counts_alone(module: Module, loop: ast.For) -> bool:
     """Whether a loop adds something up, and calls nothing but libraries, builtins and the batch."""
     batch = spread([loop], bound_names(loop.target)).names
-    adds = bool(within(loop.body, ast.AugAssign)) or any(
-        adds_to_itself(stmt, loop) for stmt in within(loop.body, ast.Assign)
-    )
+    own = {each.id for each in everywhere(loop.target, ast.Name)}
+    sums = [names_in(each.target) for each in within(loop.body, ast.AugAssign)]
+    adds = any(not names <= own for names in sums)
     for call in within(loop.body, ast.Call):
         owner: ast.expr = call.func
         while isinstance(owner, ast.Attribute | ast.Subscript | ast.Call):
@@ -255,15 +255,6 @@ def counts_alone(module: Module, loop: ast.For) -> bool:
             return False
         adds |= fills
     return adds
-
-
-def adds_to_itself(stmt: ast.Assign, loop: ast.For) -> bool:
-    """``total = total + x.sum(0)``; not ``x = x + 1`` of the batch."""
-    match stmt:
-        case ast.Assign(targets=[ast.Name(id=name)], value=ast.BinOp(op=ast.Add()) as added):
-            sides = [each.id for each in (added.left, added.right) if isinstance(each, ast.Name)]
-            return name in sides and name not in bound_names(loop.target)
-    return False
 
 
 def count_all(module: Module, loop: ast.For) -> tuple[Edit, ...]:
