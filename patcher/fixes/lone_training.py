@@ -178,8 +178,9 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
             f"what gets {part[0].text(part[1])} in line {part[1].lineno} calls it past the model's"
             " forward pass"
         )
-    for module, tensor in lone_tensors(program):
-        raise NotShareableError(f"line {tensor.lineno} trains {tensor.id}, which is in no model")
+    for where, tensor in lone_tensors(program):
+        name = where.text(tensor)
+        raise NotShareableError(f"line {tensor.lineno} trains {name}, which is in no model")
     refuse_thaws(program)
     edits: dict[ast.Call, tuple[Module, Edit]] = {}
     for loop in loops:
