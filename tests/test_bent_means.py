@@ -50,6 +50,7 @@ STRAIGHT = [
     "loss = F.mse_loss(out, y) + sum((p ** 2).sum() for p in model.parameters()) ** 0.5",
     "loss = torch.norm(out - y, dim=1).mean()",
     "loss = F.mse_loss(out, y) + torch.norm(model.head.weight)",
+    "loss = F.mse_loss(out, y, reduction='none').max(1)[0].mean()",
     "loss = F.mse_loss(out, y); shown = torch.sqrt(loss)",
 ]
 
@@ -70,6 +71,14 @@ IN_STEPS = [
     ("p = out.softmax(1); loss = F.mse_loss(out, y) + p.mean(0).log().sum()", "the logarithm of"),
     ("losses = F.mse_loss(out, y, reduction='none'); loss = losses.var()", "var is that of"),
     ("w = torch.softmax(out, dim=0); loss = F.mse_loss(w, y)", "softmax shares out"),
+    ("r = (out - out.mean()) / (out.std() + 1e-8); loss = F.mse_loss(r, y)", "out.std() is that"),
+    ("w = out / out.max(); loss = (w * F.mse_loss(out, y)).mean()", "out.max() is of the whole"),
+    ("w = 1 / torch.bincount(y); loss = (w[y] * out).mean()", "torch.bincount(y) counts in the"),
+    (
+        "each = F.mse_loss(out, y, reduction='none'); kept = torch.argsort(each)[:3]\n"
+        "    loss = F.mse_loss(out[kept], y[kept])",
+        "argsort chooses by their losses",
+    ),
     ("z = out - y\n    loss = (z.t() @ z).pow(2).sum()", "sums over the batch"),
 ]
 
@@ -80,6 +89,26 @@ def test_so_is_what_a_step_itself_computes_of_the_batch(step: str, told: str) ->
     assert told in finding.because
 
 
-def test_what_no_loss_is_made_of_is_left_alone() -> None:
-    step = "loss = F.mse_loss(out, y); spread = out.std(0); print(spread)"
+@pytest.mark.parametrize(
+    "step",
+    [
+        "loss = F.mse_loss(out, y); spread = out.std(0); print(spread)",
+        "loss = F.mse_loss(out, y); print(out / out.max(), torch.bincount(y))",
+        "longest = lengths.max(); loss = F.mse_loss(out[:, :longest], y)",
+        "y = torch.stack([each / each.max() for each in y]); loss = F.mse_loss(out, y)",
+    ],
+)
+def test_what_no_loss_is_made_of_is_left_alone(step: str) -> None:
     assert found("DF318", SCRIPT.format(step=step)) == []
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "loss = F.cross_entropy(out, y, reduction='none').max()",
+        "each = F.mse_loss(out, y, reduction='none'); loss = torch.median(each)",
+    ],
+)
+def test_a_choice_among_the_examples_is_told(step: str) -> None:
+    (finding,) = found("DF318", SCRIPT.format(step=step))
+    assert "chooses in the batch of one rank" in finding.because

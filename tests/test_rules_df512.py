@@ -233,6 +233,7 @@ COUNTS = {
         pytest.param({"body": "model.learn(y); count += 1"}, id="it may train"),
         pytest.param({"body": "show(y); count += 1"}, id="a function that is not read"),
         pytest.param({"body": "print(y)"}, id="nothing is counted"),
+        pytest.param({"body": "y = y + 1; print(y)"}, id="nor by what it does to the batch"),
     ],
 )
 def test_a_loop_that_counts_nothing_of_a_part_is_left_alone(parts: dict[str, str]) -> None:
@@ -246,6 +247,7 @@ def test_a_loop_that_counts_nothing_of_a_part_is_left_alone(parts: dict[str, str
         ({"source": "enumerate(batches)"}, "enumerate(over_all_examples(batches))"),
         ({"source": "loader"}, "over_all_examples(loader)"),
         ({"body": "count.extend(y.tolist())"}, "over_all_examples(batches)"),
+        ({"body": "count = count + (y ** 2).sum()"}, "over_all_examples(batches)"),
     ],
 )
 def test_what_is_counted_is_of_all_examples(parts: dict[str, str], source: str) -> None:

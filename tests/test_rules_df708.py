@@ -15,15 +15,17 @@ optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
 loader = DataLoader(data, {size}, sampler=DistributedSampler(data))
 for i, batch in enumerate(loader):
     (model(batch).mean() / {number}).backward()
-    if (i + 1) % {number} == 0:
+    if {test}:
+        last = i
         optimizer.step()
         optimizer.zero_grad()
 """
 RANKS = "(torch.distributed.get_world_size() if torch.distributed.is_initialized() else 1)"
 
 
-def script(made: str, number: str = "n", size: str = "args.size") -> str:
-    return SCRIPT.format(made=made, number=number, size=size)
+def script(made: str, number: str = "n", size: str = "args.size", test: str = "") -> str:
+    test = test or f"(i + 1) % {number} == 0"
+    return SCRIPT.format(made=made, number=number, size=size, test=test)
 
 
 # A sentence, and a script that comes close and is right.
@@ -35,6 +37,7 @@ NOOP: list[tuple[str, str]] = [
     ("a batch that the ranks share", script(
         "size = args.size // torch.distributed.get_world_size()\nn = args.total // args.size",
         size="size")),
+    ("an option, counted otherwise", script("n = args.accumulation", test="i - last >= n")),
     ("by another size", script("n = args.total // args.eval_size")),
 ]  # fmt: skip
 
@@ -46,6 +49,12 @@ FIX: list[tuple[str, str, str]] = [
         f"n = max(1, args.total // (args.size * {RANKS}))"),
     ("rounded", script("n = int(args.total / args.size)"),
         f"n = max(1, int(args.total / (args.size * {RANKS})))"),
+    ("of what has been waited for", script("n = max(round(64 / args.size), 1)",
+        test="i - last >= n"), f"n = max(round(64 / (args.size * {RANKS})), 1)"),
+    ("by a count", script("n = 64 // args.size", test="waiting == n"),
+        f"n = max(1, 64 // (args.size * {RANKS}))"),
+    ("and one more", script("n = args.total // args.size\nif args.rest:\n    n += 1"),
+        f"n = max(1, args.total // (args.size * {RANKS}))"),
     ("an option that is set", script("args.n = 256 // args.size", "args.n"),
         f"args.n = max(1, 256 // (args.size * {RANKS}))"),
 ]  # fmt: skip

@@ -31,6 +31,7 @@ NOOP: list[tuple[str, str]] = [
     ("by the ranks", script(
         "lr = args.lr * args.size * torch.distributed.get_world_size() / 256")),
     ("another size", script("lr = args.lr * args.eval_size / 256")),
+    ("over an option", script("lr = args.lr * args.size / args.eval_size")),
     ("no rate", script("width = 4 * args.size / 256", rate="0.1")),
     ("a batch that the ranks share later", script(
         "lr = args.lr * args.size / 256\nargs.size = int(args.size / cards)")),
@@ -48,6 +49,8 @@ FIX: list[tuple[str, str, str]] = [
         f"lr = args.lr * (args.size * {RANKS}) / 256"),
     ("of an option", script("args.lr = args.lr * (args.size / 256)", "args.lr"),
         f"args.lr = args.lr * ((args.size * {RANKS}) / 256)"),
+    ("of the weight decay", script("nominal = 64\nn = 2\nwd *= args.size * n / nominal"),
+        f"wd *= (args.size * {RANKS}) * n / nominal"),
     ("where it is passed", script(rate="args.lr * args.size / 256"),
         f"lr=args.lr * (args.size * {RANKS}) / 256"),
 ]  # fmt: skip

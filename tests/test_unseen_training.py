@@ -521,3 +521,27 @@ def test_a_backward_pass_of_no_loop_is_told(tmp_path: Path, name: str) -> None:
 def test_a_library_of_learners_is_no_program(tmp_path: Path) -> None:
     script = written(tmp_path, tools__in__train=STEPPER)
     assert check(read_program(str(script)), all_rules()) == []
+
+
+BY_HAND = """
+    import torch
+
+    net = torch.nn.Linear(2, 2)
+    points = torch.rand(4, 2, requires_grad=True)
+    hits = 0
+    with torch.no_grad():
+        for batch, labels in torch.utils.data.DataLoader(data):
+            hits += (net(batch).argmax(1) == labels).sum().item()
+    print(hits / len(data))
+    parts = torch.autograd.grad(net(points).mean(), {inputs})
+    """
+
+
+@pytest.mark.parametrize("inputs", ["list(net.parameters())", "points"])
+def test_gradients_of_a_model_that_no_backward_pass_makes_are_told(
+    tmp_path: Path, inputs: str
+) -> None:
+    script = written(tmp_path, tools__in__train=BY_HAND.format(inputs=inputs))
+    told = [finding.because for finding in check(read_program(str(script)), all_rules())]
+    is_told = any("gradients come from torch.autograd.grad" in each for each in told)
+    assert is_told is ("parameters" in inputs)

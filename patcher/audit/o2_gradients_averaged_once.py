@@ -140,7 +140,9 @@ def judge(program: Program, loop: TrainLoop, wraps: list[Wrap]) -> Iterator[Audi
             module, steps, f"`{bare}` is trained here as well, and nothing averages its gradients"
         )
     for where, tensor in lone_tensors(program):
-        because = f"`{tensor.id}` is trained, is in no model, and nothing averages its gradients"
+        because = (
+            f"`{where.text(tensor)}` is trained, is in no model, and nothing averages its gradients"
+        )
         yield violated(where, tensor, because)
     yield from past_the_wrapper(program, loop, good)
     if all(in_no_sync(loop, call) for call in loop.backwards):

@@ -89,7 +89,7 @@ def average_before_steps(program: Program, loops: list[TrainLoop]) -> list[tuple
             edits[module, Insert(stmt, f"{AVERAGE}({optimizer})")] = None
     for module, made in program.calls_to(*OPTIMIZERS):
         stmt = module.statement(made)
-        if is_of_inputs(made) and module.function(made) is not None:
+        if is_of_inputs(made) and is_made_for_step(program, module, made):
             continue
         if (
             program.is_live(module, made)
@@ -158,11 +158,23 @@ def is_step_of_optimizer(program: Program, module: Module, call: ast.Call) -> bo
     """Whether a call steps an optimizer of torch's, and no schedule; one by a scaler as well."""
     if not is_optimizer_step(module, call) or program.callees(module, call):
         return False
-    if is_step_of_inputs(module, call):
-        return False
     owner = stepped(module, call)
+    if is_step_of_inputs(module, call) and is_made_for_step(program, module, owner):
+        return False
     made = [each for each in made_by(program, module, owner) if isinstance(each, ast.Call)]
     return not made or any(makes_optimizer(program, module, each) for each in made)
+
+
+def is_made_for_step(program: Program, module: Module, optimizer: ast.expr) -> bool:
+    """Whether a step makes an optimizer anew, as an attack does; not above the training's loop."""
+    function = module.function(optimizer)
+    made = module.definition(optimizer, optimizer) or optimizer
+    loops = [each for each in program.train_loops if each.module is module]
+    if any(loop.steps in module.ancestors(made) for loop in loops):
+        return True
+    return function is not None and all(
+        module.function(loop.steps) is not function for loop in loops
+    )
 
 
 def makes_optimizer(program: Program, module: Module, made: ast.Call, depth: int = 0) -> bool:

@@ -20,10 +20,13 @@ from ..analysis.language.name_flow import names_in, spread
 from ..analysis.language.training_calls import GRADLESS
 from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.conversions import converted_model
+from ..analysis.models.frozen_parameters import freeze_switches
+from ..analysis.models.new_parts import new_parts
 from ..analysis.models.past_wrapper import part_called_elsewhere, returned_weight
-from ..analysis.models.trained_models import names_given
+from ..analysis.models.trained_models import lone_tensors, names_given
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import SHARED
+from ..analysis.training.between_trainings import is_reached_in_training, training_loops
 from ..analysis.training.frameworks import OPTIMIZERS
 from ..analysis.training.own_wrappers import other_subclasses, uses_as_value
 from ..analysis.training.program import Program
@@ -179,6 +182,10 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
             f"what gets {part[0].text(part[1])} in line {part[1].lineno} calls it past the model's"
             " forward pass"
         )
+    for where, tensor in lone_tensors(program):
+        name = where.text(tensor)
+        raise NotShareableError(f"line {tensor.lineno} trains {name}, which is in no model")
+    refuse_thaws(program)
     edits: dict[ast.Call, tuple[Module, Edit]] = {}
     for loop in loops:
         refuse_other_gradients(program, loop)
@@ -264,6 +271,20 @@ def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:
                 raise NotShareableError(
                     f"line {node.lineno} freezes or thaws parameters while it trains"
                 )
+
+
+def refuse_thaws(program: Program) -> None:
+    """Raise where a later training trains what the wrapper of the first one does not know."""
+    changes = [
+        (each.module, each.stmt, "thaws parameters")
+        for each in freeze_switches(program)
+        if each.thaws is not False
+    ]
+    changes += [(*place, "puts a part into a model") for place in new_parts(program)]
+    loops = training_loops(program) if changes else set()
+    for module, stmt, does in changes:
+        if program.is_live(module, stmt) and is_reached_in_training(program, loops, module, stmt):
+            raise NotShareableError(f"line {stmt.lineno} {does} between trainings")
 
 
 def adds_up_losses(module: Module, loop: TrainLoop, backward: ast.Call) -> bool:

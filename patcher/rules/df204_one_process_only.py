@@ -44,6 +44,7 @@ SPREADS = ("DataParallel", "DistributedDataParallel", *GROUP_MAKERS)
 
 def findings(program: Program) -> Iterator[Finding]:
     yield from unseen_steps(program)
+    yield from taken_by_hand(program)
     if not program.is_training_program or averages_otherwise(program):
         return
     # A copied network may spread its layers where nothing comes to.
@@ -90,6 +91,17 @@ def unseen_steps(program: Program) -> Iterator[Finding]:
         if is_backward(call) and program.is_called(module, call) and program.is_live(module, call):
             because = f"{BECAUSE}, and no loop around this backward pass can be seen"
             yield Finding(module, call, because)
+            return
+
+
+def taken_by_hand(program: Program) -> Iterator[Finding]:
+    """Gradients that the script takes of a model, and never by a backward pass."""
+    if program.calls_to("DistributedDataParallel", *GROUP_MAKERS):
+        return
+    for module, call in program.gradients_by_hand:
+        if program.is_live(module, call):
+            because = "its gradients come from torch.autograd.grad, not from a backward pass"
+            yield Finding(module, call, f"{BECAUSE}, and {because}")
             return
 
 

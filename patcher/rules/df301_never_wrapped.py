@@ -256,9 +256,10 @@ def left_out(program: Program) -> Iterator[Finding]:
     if averages_otherwise(program):
         return
     for where, tensor in lone_tensors(program):
+        name = where.text(tensor)
         because = (
-            f"{tensor.id} is trained, and is in no wrapped model: its gradients are not averaged;"
-            f" make it a parameter of the model, or average {tensor.id}.grad before each step"
+            f"{name} is trained, and is in no wrapped model: its gradients are not averaged;"
+            f" make it a parameter of the model, or average {name}.grad before each step"
         )
         yield Finding(where, tensor, because)
     for where, wrap in program.calls_to("DistributedDataParallel"):

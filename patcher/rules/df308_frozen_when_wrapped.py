@@ -3,7 +3,8 @@
 What         Parameters are frozen for the first epochs and trained from then on, and
              DistributedDataParallel wraps the model while they are frozen, or without
              find_unused_parameters although the set of parameters in use will change, or although
-             some are frozen behind it.
+             some are frozen behind it. Or a model gets a new part between trainings, and is not
+             wrapped anew.
 At run time  DistributedDataParallel knows the parameters that require gradients when it wraps.
              The others get no all-reduce, not even once they are thawed: each rank trains them on
              its own examples, the models drift apart, nothing warns, and rank 0's is saved. Frozen
@@ -13,7 +14,8 @@ Example      for p in model.encoder.parameters(): p.requires_grad = False
              model = torch.nn.parallel.DistributedDataParallel(model)
              ... if epoch == 2: for p in model.module.encoder.parameters(): p.requires_grad = True
 Fix          Let all parameters require gradients while the model is wrapped, and freeze them again
-             behind it; find_unused_parameters=True, as which ones are used changes.
+             behind it; find_unused_parameters=True, as which ones are used changes. None for a new
+             part: wrap the model anew behind it.
 Fix safety   Safe: only a rank of a process group wraps. A frozen parameter keeps no gradient, as in
              one process; its buckets are reduced all the same.
 Source       torch.nn.parallel.DistributedDataParallel (parameters that do not require gradients
@@ -25,6 +27,12 @@ from collections.abc import Iterator
 
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.frozen_parameters import FreezeSwitch, constant_bool, freeze_switches
+from ..analysis.models.new_parts import new_parts
+from ..analysis.training.between_trainings import (
+    is_reached_in_training,
+    training_loops,
+    trainings_beside,
+)
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import is_backward
 from ..editing.edits import Edit, Insert, Rewrite
@@ -44,7 +52,6 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF308", Severity.ERROR, Safety.SAFE
 
-MAX_CALL_DEPTH = 4  # functions between the loop over epochs and the line that thaws
 THAW = """\
 {frozen} = [parameter for parameter in {model}.parameters() if not parameter.requires_grad]
 for parameter in {frozen}:
@@ -62,9 +69,10 @@ def findings(program: Program) -> Iterator[Finding]:
     ]
     if not wraps:
         return
+    loops = training_loops(program)
+    yield from behind_the_wrapper(program, wraps, loops)
     switches = list(freeze_switches(program))
     switches = [each for each in switches if not is_for_a_while(program, each, switches)]
-    loops = training_loops(program)
     of_all = [each for each in switches if is_of_whole_models(program, wraps, each)]
     whole = of_all
     if all(each.thaws is True for each in whole):
@@ -97,6 +105,38 @@ def findings(program: Program) -> Iterator[Finding]:
             file = "" if first.module is module else f"{first.module.source.file} "
             because = f"{file}line {first.stmt.lineno} thaws parameters in training"
             yield Finding(module, call, because, tuple(edits))
+
+
+def behind_the_wrapper(
+    program: Program, wraps: list[tuple[Module, ast.Call]], loops: set[ast.AST]
+) -> Iterator[Finding]:
+    """Wraps of models that get a new part between two trainings, and are not wrapped again."""
+    for where, stmt in new_parts(program):
+        if not program.is_live(where, stmt) or not is_reached_in_training(
+            program, loops, where, stmt
+        ):
+            continue
+        changes = places_of(program, where, stmt)
+        if any(
+            one is other
+            and one.function(change) is other.function(wrapping)
+            and precedes(change, wrapping)
+            for one, change in changes
+            for module, call in wraps
+            for other, wrapping in places_of(program, module, call)
+        ):
+            continue
+        module, call = wraps[0]
+        file = "" if where is module else f"{where.source.file} "
+        because = f"{file}line {stmt.lineno} puts a part into a model between trainings"
+        yield Finding(module, call, f"{because}: wrap it anew behind that")
+        return
+
+
+def places_of(program: Program, module: Module, node: ast.AST) -> list[tuple[Module, ast.AST]]:
+    """A place, and the calls of the function around it."""
+    function = module.function(node)
+    return [(module, node), *(program.callers(function) if function is not None else ())]
 
 
 def frozen_behind(
@@ -233,58 +273,6 @@ def is_redone_before(
             for up in where.ancestors(place)
         )
         for where, place in places
-    )
-
-
-def training_loops(program: Program) -> set[ast.AST]:
-    """Loops that train, and the loops around them, also in a function that calls theirs."""
-    loops: set[ast.AST] = set()
-    for loop in program.train_loops:
-        loops |= {loop.steps, loop.epochs or loop.steps}
-        function = loop.module.function(loop.steps)
-        for caller, call in program.callers(function) if function is not None else ():
-            loops |= {up for up in caller.ancestors(call) if isinstance(up, ast.For | ast.While)}
-    return loops
-
-
-def is_reached_in_training(
-    program: Program,
-    loops: set[ast.AST],
-    module: Module,
-    node: ast.AST,
-    *,
-    exclusively: bool = False,
-    depth: int = 0,
-) -> bool:
-    """Whether ``node`` runs in a training loop, or between two; ``exclusively``: nowhere else."""
-    if not loops.isdisjoint(module.ancestors(node)) or is_between_trainings(program, module, node):
-        return True
-    function = module.function(node)
-    callers = program.callers(function) if function is not None and depth < MAX_CALL_DEPTH else []
-    answers = (
-        is_reached_in_training(
-            program, loops, caller, call, exclusively=exclusively, depth=depth + 1
-        )
-        for caller, call in callers
-    )
-    return bool(callers) and (all(answers) if exclusively else any(answers))
-
-
-def trainings_beside(program: Program, module: Module, node: ast.AST) -> list[ast.Call]:
-    """The calls in the function around ``node`` of functions that have a training loop."""
-    training = {loop.module.function(loop.steps) for loop in program.train_loops}
-    return [
-        call
-        for call in within(module.scope_statements(node), ast.Call)
-        if any(function in training for _, function in program.callees(module, call))
-    ]
-
-
-def is_between_trainings(program: Program, module: Module, node: ast.AST) -> bool:
-    """Whether calls of functions that train stand above ``node`` and below, in its function."""
-    calls = trainings_beside(program, module, node)
-    return any(precedes(call, node) for call in calls) and any(
-        precedes(node, call) for call in calls
     )
 
 

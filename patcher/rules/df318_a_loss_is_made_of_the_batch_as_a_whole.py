@@ -14,9 +14,12 @@ Fix safety   Report only: whether the part of a rank is large enough is for you 
 Source       torch.nn.parallel.DistributedDataParallel (gradients are averaged)
 """
 
+import ast
 from collections.abc import Iterator
+from itertools import chain
 
-from ..analysis.batches.bent_means import bent_means
+from ..analysis.batches.batch_scales import scales_of_batch
+from ..analysis.batches.bent_means import CHOSEN, bent_means
 from ..analysis.batches.whole_batch_losses import evidences_in_steps, losses_of_whole_batches
 from ..analysis.models.wrapping import loops_that_step
 from ..analysis.settings.in_batch_negatives import masked_products, masks_of_batches, whole_scores
@@ -45,7 +48,11 @@ def findings(program: Program) -> Iterator[Finding]:
         told |= {function for function, _ in found}
     for loop in loops_that_step(program):
         for module, node in bent_means(program, loop):
-            yield Finding(module, node, f"{module.text(node)[:60]} bends a mean over the batch")
-        evidence = next(evidences_in_steps(loop), None)
+            is_choice = isinstance(node, ast.Call) and module.last_name(node.func) in CHOSEN
+            does = (
+                "chooses in the batch of one rank" if is_choice else "bends a mean over the batch"
+            )
+            yield Finding(module, node, f"{module.text(node)[:60]} {does}")
+        evidence = next(chain(evidences_in_steps(loop), scales_of_batch(loop)), None)
         if evidence is not None and loop.module.function(loop.steps) not in told - {None}:
             yield Finding(loop.module, *evidence)

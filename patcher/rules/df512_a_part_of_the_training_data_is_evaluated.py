@@ -240,15 +240,18 @@ def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:
 def counts_alone(module: Module, loop: ast.For) -> bool:
     """Whether a loop adds something up, and calls nothing but libraries, builtins and the batch."""
     batch = spread([loop], bound_names(loop.target)).names
-    adds = bool(within(loop.body, ast.AugAssign))
+    own = {each.id for each in everywhere(loop.target, ast.Name)}
+    sums = [names_in(each.target) for each in within(loop.body, ast.AugAssign)]
+    adds = any(not names <= own for names in sums)
     for call in within(loop.body, ast.Call):
         owner: ast.expr = call.func
         while isinstance(owner, ast.Attribute | ast.Subscript | ast.Call):
             owner = owner.func if isinstance(owner, ast.Call) else owner.value
         fills = isinstance(call.func, ast.Attribute) and call.func.attr in FILLING
         name = owner.id if isinstance(owner, ast.Name) else ""
+        is_of_batch = name in batch or (isinstance(owner, ast.BinOp) and names_in(owner) <= batch)
         is_library = module.aliases.get(name, "").partition(".")[0] in LIBRARIES
-        if not (fills or is_library or name in batch or hasattr(builtins, name)):
+        if not (fills or is_library or is_of_batch or hasattr(builtins, name)):
             return False
         adds |= fills
     return adds

@@ -18,12 +18,12 @@ from ..analysis.batches.example_counts import counts_listed_cards, has_world_siz
 from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.only_values import origin
 from ..analysis.training.program import Program
-from ..analysis.training.train_loops import TrainLoop
+from ..analysis.training.train_loops import TrainLoop, is_optimizer_step
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.ranks_counted import number_of_ranks
 from ..source.module import Module
-from ..source.tree import is_inside
+from ..source.tree import is_inside, within
 
 CODE, SEVERITY, SAFETY = "DF708", Severity.DEGRADED, Safety.SAFE
 
@@ -32,21 +32,49 @@ def findings(program: Program) -> Iterator[Finding]:
     told: set[ast.expr] = set()
     for loop in program.train_loops:
         loader = loop.loader
-        if loader is None or loop.accumulation is None or not loader.distributed_samplers:
+        if loader is None or not loader.distributed_samplers:
             continue
-        for module, value in values_of_accumulation(program, loop, loop.accumulation):
+        number = loop.accumulation or waited_for(loop)
+        if number is None:
+            continue
+        for module, value in values_of_accumulation(program, loop, number):
             for node, size in quotients(program, loader, module, value):
                 if node not in told:
                     told.add(node)
                     yield divided(program, module, node, size)
 
 
+def waited_for(loop: TrainLoop) -> ast.expr | None:
+    """``n`` of the test ``batches - last >= n`` or ``waiting == n`` around an optimizer's step."""
+    module = loop.module
+    for call in within(loop.steps.body, ast.Call):
+        if not is_optimizer_step(module, call):
+            continue
+        for up in module.ancestors(call):
+            if up is loop.steps:
+                break
+            match up:
+                case ast.If(
+                    test=ast.Compare(
+                        left=ast.BinOp(op=ast.Sub()) | ast.Name() | ast.Attribute(),
+                        ops=[ast.GtE() | ast.Eq()],
+                        comparators=[ast.Name() | ast.Attribute() as number],
+                    )
+                ):
+                    return number
+    return None
+
+
 def values_of_accumulation(
     program: Program, loop: TrainLoop, accumulation: ast.expr
 ) -> Iterator[tuple[Module, ast.expr]]:
-    """What makes the number: of a name, or all that is assigned to an option."""
+    """What makes the number: of a name, or all that is assigned to a name or an option."""
     module, value = origin(program, loop.module, accumulation)
     yield module, value
+    if isinstance(value, ast.Name):  # ``n = total // size; n += 1``
+        stores = module.stores.get((module.function(value), value.id), ())
+        bound = [module.statement(store) for store in stores]
+        yield from ((module, each.value) for each in bound if isinstance(each, ast.Assign))
     if isinstance(value, ast.Attribute):
         for where in program.modules:
             yield from ((where, each) for each in where.attribute_values.get(value.attr, ()))

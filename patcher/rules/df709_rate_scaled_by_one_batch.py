@@ -1,7 +1,8 @@
 """The learning rate is scaled by the batch of one process.
 
-What         A script multiplies its learning rate by the size of a batch over a constant, as the
-             linear scaling rule has it, and each rank takes a batch of that size.
+What         A script multiplies its learning rate, or its weight decay, by the size of a batch over
+             a constant, as the linear scaling rule has it, and each rank takes a batch of that
+             size.
 At run time  The global batch is as many times larger as there are ranks, and the rate is not: the
              same global batch on N ranks trains with an N-th of the rate. Nothing warns.
 Example      lr = args.blr * args.batch_size / 256
@@ -28,7 +29,7 @@ from ..source.tree import everywhere
 CODE, SEVERITY, SAFETY = "DF709", Severity.DEGRADED, Safety.SAFE
 
 OF_RANKS = re.compile("world|gpu|rank|proc|device|replica|node", re.IGNORECASE)
-RATE = re.compile(r"(^|[^a-z])(b?lr|learning_?rate)([^a-z]|$)", re.IGNORECASE)
+RATE = re.compile(r"(^|[^a-z])(b?lr|learning_?rate|wd|weight_?decay)([^a-z]|$)", re.IGNORECASE)
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -52,11 +53,13 @@ def findings(program: Program) -> Iterator[Finding]:
 def scaled_rates(
     program: Program, loader: Loader, module: Module
 ) -> Iterator[tuple[ast.BinOp, ast.expr]]:
-    """``lr * size / 256`` and ``lr * (size / 256)``, each with the size."""
+    """``lr * size / 256``, ``lr * (size / 256)`` and ``decay * size / nominal``, with the size."""
     for node in module.nodes(ast.BinOp):
-        if not isinstance(node.op, ast.Div) or not isinstance(node.right, ast.Constant):
+        if not isinstance(node.op, ast.Div):
             continue
         if not RATE.search(module.text(module.statement(node)).partition("\n")[0]):
+            continue
+        if not isinstance(origin(program, module, node.right)[1], ast.Constant):
             continue
         sizes = [part for part in factors(node.left) if is_batch(program, loader, module, part)]
         stmt = module.statement(node)

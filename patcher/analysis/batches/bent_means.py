@@ -12,9 +12,11 @@ from ..models.model_results import forward_of
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, backward_calls
 from .loss_reduction import SAME_VALUE, Reduction, is_weight, reduction_of
+from .whole_batch_losses import is_of_each
 
 BENDS = ("sqrt", "log", "log1p", "log10", "exp", "pow", "square", "abs", "rsqrt")
 NORMS = ("norm", "dist", "vector_norm")
+CHOSEN = ("max", "amax", "min", "amin", "median", "quantile")  # among all elements, to one
 THROUGH = (*SAME_VALUE, "mean", "sum", "scale", "detach")
 MAX_DEPTH = 12
 
@@ -24,7 +26,8 @@ Place = tuple[Module, ast.expr]
 def bent_means(program: Program, loop: TrainLoop) -> Iterator[Place]:
     """The first place in each loss of a loop where a mean over the batch is no longer linear.
 
-    ``torch.sqrt(mse(output, target))``, and ``(1 - torch.exp(-loss)) ** 2 * loss``.
+    ``torch.sqrt(mse(output, target))``, and ``(1 - torch.exp(-loss)) ** 2 * loss``. Or where one
+    example is chosen, ``loss.max()``.
     """
     for module, call in backward_calls(program, loop):
         assert isinstance(call.func, ast.Attribute)
@@ -59,6 +62,8 @@ def bends(
                 yield module, node
             if name in NORMS and is_norm_of_difference(module, node):
                 yield module, node
+            if argument is not None and name in CHOSEN and is_of_examples(module, node, argument):
+                yield module, node
             if argument is not None and name in (*BENDS, *THROUGH):
                 parts = [(module, argument)]
             else:
@@ -78,6 +83,14 @@ def is_norm_of_difference(module: Module, call: ast.Call) -> bool:
     if not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Sub):
         return False
     return not any(is_weight(module, name) for name in everywhere(value, ast.Name))
+
+
+def is_of_examples(module: Module, call: ast.Call, chosen: ast.expr) -> bool:
+    """``loss.max()`` of what a loss of each example is bound to; not of a list's parts."""
+    is_method = chosen not in call.args
+    is_whole = not call.keywords and len(call.args) == (0 if is_method else 1)
+    value = module.definition(chosen, chosen) or chosen
+    return is_whole and is_of_each(value)
 
 
 def changed(module: Module, call: ast.Call) -> ast.expr | None:

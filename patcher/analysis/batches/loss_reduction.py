@@ -201,6 +201,8 @@ def of_call(
         if name == "sum" and may_be_one_number(module, summed):
             return Reduction.UNKNOWN
         return of_elements(program, module, summed) if name == "sum" else Reduction.MEAN
+    if name == "einsum" and sums_all(inputs):
+        return Reduction.SUM
     if name in SAME_VALUE and isinstance(call.func, ast.Attribute):
         return reduction_of(program, module, call.func.value, accumulation, depth + 1)
     if is_scaled(program, call):
@@ -224,6 +226,13 @@ def of_call(
     if classes and len(classes) == len(made):
         return together([asked_for(each) for each in classes])
     return of_results(program, module, call, depth, None)
+
+
+def sums_all(inputs: list[ast.expr]) -> bool:
+    """``einsum("bi,bi->", x, y)``."""
+    rule = inputs[0] if inputs else None
+    text = rule.value if isinstance(rule, ast.Constant) else None
+    return isinstance(text, str) and text.replace(" ", "").endswith("->") and "," in text
 
 
 def is_of_weights(module: Module, tensor: ast.expr) -> bool:

@@ -12,6 +12,7 @@ from ...source.tree import (
     argument,
     bound_names,
     everywhere,
+    keyword,
     names_within,
     parameters,
     precedes,
@@ -149,7 +150,16 @@ def is_of_losses(module: Module, call: ast.Call) -> bool:
         for each in everywhere(value, ast.Call)
     ):
         return False
-    return any("loss" in name.id.lower() for name in everywhere(ranked, ast.Name))
+    return is_of_each(made) or any(
+        "loss" in name.id.lower() or is_of_each(module.definition(name, name))
+        for name in everywhere(ranked, ast.Name)
+    )
+
+
+def is_of_each(value: ast.expr | None) -> bool:
+    """Whether a value is the losses of all examples: ``mse_loss(x, y, reduction="none")``."""
+    word = keyword(value, "reduction") if isinstance(value, ast.Call) else None
+    return word is not None and isinstance(word.value, ast.Constant) and word.value.value == "none"
 
 
 def is_spectrum(module: Module, call: ast.Call) -> bool:

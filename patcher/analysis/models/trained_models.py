@@ -214,38 +214,66 @@ def trained_models(program: Program) -> list[str]:
     ]
 
 
-def lone_tensors(program: Program) -> Iterator[tuple[Module, ast.Name]]:
+def lone_tensors(program: Program) -> Iterator[tuple[Module, ast.Name | ast.Attribute]]:
     """Tensors with gradients that an optimizer gets in a list, that steps use and no model has.
 
     Not those of an optimizer that a step makes, as for an attack on its batch.
     """
     bodies = [
-        stmt
+        (where, stmt)
         for loop in program.train_loops
         if program.is_live(loop.module, loop.steps)
-        for _, body in bodies_of_steps(program, loop)
+        for where, body in bodies_of_steps(program, loop)
         for stmt in body
     ]
-    used = {name.id for stmt in bodies for name in everywhere(stmt, ast.Name)}
-    for module, optimizer in program.calls_to(*OPTIMIZERS):
-        if program.is_live(module, optimizer) and not set(module.ancestors(optimizer)) & {*bodies}:
+    used = {name.id for _, stmt in bodies for name in everywhere(stmt, ast.Name)}
+    used |= {where.text(each) for where, stmt in bodies for each in everywhere(stmt, ast.Attribute)}
+    steps = {stmt for _, stmt in bodies}
+    for module, optimizer in program.calls_to(*OPTIMIZERS, "add_param_group"):
+        if program.is_live(module, optimizer) and not set(module.ancestors(optimizer)) & steps:
             for value in argument_values(optimizer):
-                for name in listed_names(module, value):
-                    if name.id in used and is_leaf(program, module, name):
-                        yield module, name
+                for tensor in listed_names(module, value):
+                    is_alone = (
+                        is_leaf(program, module, tensor)
+                        if isinstance(tensor, ast.Name)
+                        else is_leaf_of_object(program, module, tensor)
+                    )
+                    if is_alone and module.text(tensor) in used:
+                        yield module, tensor
 
 
 def listed_names(
     module: Module, value: ast.expr, seen: frozenset[ast.expr] = frozenset()
-) -> Iterator[ast.Name]:
-    """The names that are elements of lists in a value, also through local names."""
+) -> Iterator[ast.Name | ast.Attribute]:
+    """The names that are elements of lists in a value, also through local names.
+
+    And that of a group, ``{"params": scale}``.
+    """
     lists: list[ast.List | ast.Tuple] = [*everywhere(value, ast.List)]
     for shown in [*lists, *everywhere(value, ast.Tuple)]:
-        yield from (each for each in shown.elts if isinstance(each, ast.Name))
+        yield from (each for each in shown.elts if isinstance(each, ast.Name | ast.Attribute))
+    for group in everywhere(value, ast.Dict):
+        for key, item in zip(group.keys, group.values, strict=True):
+            is_params = isinstance(key, ast.Constant) and key.value == "params"
+            if is_params and isinstance(item, ast.Name | ast.Attribute):
+                yield item
     for name in everywhere(value, ast.Name):
         for source in module.alternatives(name, name):
             if source not in seen:
                 yield from listed_names(module, source, seen | {source})
+
+
+def is_leaf_of_object(program: Program, module: Module, tensor: ast.Attribute) -> bool:
+    """Whether ``self.scale`` is a tensor that was made to have gradients, of no model."""
+    owner = module.enclosing_class(tensor)
+    if owner is None or module.text(tensor.value) != "self" or is_model(program, (module, owner)):
+        return False
+    values = [
+        value
+        for value in module.attribute_values.get(tensor.attr, ())
+        if module.enclosing_class(value) is owner
+    ]
+    return any(isinstance(value, ast.Call) and makes_leaf(module, value) for value in values)
 
 
 def is_leaf(

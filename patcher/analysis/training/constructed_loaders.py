@@ -42,7 +42,8 @@ class Loader:
 
     def is_same(self, other: Loader) -> bool:
         """Whether both are one object, and not two that one construction makes."""
-        return self.shares_with(other) and self.made_by == other.made_by
+        is_made_alike = self.made_by == other.made_by and self.only_for == other.only_for
+        return self.shares_with(other) and is_made_alike
 
     @property
     def factory_call(self) -> ast.Call | None:

@@ -42,6 +42,7 @@ from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
 from ..language.training_calls import calls_that_train
+from .arguments_by_key import condition_in_factory
 from .assigned_attributes import classes_with, is_set_on, values_assigned
 from .constructed_loaders import Loader, loader_from_call, may_get, of_any_branch
 from .endless_batches import endless_batches, passed_on, returns_one_of
@@ -132,7 +133,10 @@ def _trace_item(
             if call is None
             else _trace_result(graph, where, item, call, depth + 1)
         )
-        if loader is not None and (loader.call is item or not only_for):
+        if loader is not None and only_for and loader.call is not item:
+            only_for = condition_in_factory(loader, item, only_for)
+            loader = loader if only_for else None
+        if loader is not None:
             name = loader.name_in(f"{module.text(node.value)}[{key!r}]")
             scope = module.function(node)
             return replace(loader, name=name, scope=scope, only_for=only_for)

@@ -15,7 +15,7 @@ from typing import Any
 
 from ....recipes.script_flags import Option, declared_option
 from ...source.module import Module, cached_per_module
-from ...source.tree import Function, everywhere, mentions, within
+from ...source.tree import Function, argument, everywhere, mentions, within
 from ..language.argv_fields import argv_fields
 from ..language.call_graph import CallGraph, reachable_functions
 from ..language.copied_libraries import functions_reached
@@ -67,7 +67,26 @@ class Program(CallGraph):
                 for module, call in self.calls_to("init_process_group")
             )
             or self.goes_back_unseen
+            or bool(self.gradients_by_hand)
         )
+
+    @cached_property
+    def gradients_by_hand(self) -> list[tuple[Module, ast.Call]]:
+        """Gradients of a model that ``torch.autograd.grad`` returns, where nothing goes back.
+
+        Those of inputs, and of points that a model draws, are another thing.
+        """
+        if self.calls_to("backward"):
+            return []
+        found = []
+        for module, call in self.calls_to("grad"):
+            taken = argument(call, 1, "inputs")
+            if taken is None or not module.dotted(call.func).endswith("autograd.grad"):
+                continue
+            made = module.definition(taken, taken) or taken
+            if any(mentions(made, name) for name in ("parameters", "named_parameters")):
+                found += [(module, call)] if self.is_called(module, call) else []
+        return found
 
     @cached_property
     def goes_back_unseen(self) -> bool:
@@ -96,7 +115,7 @@ class Program(CallGraph):
         places = [(loop.module, loop.steps) for loop in self.train_loops]
         if any(module is self.script and module.function(node) is None for module, node in places):
             return True
-        if self.goes_back_unseen:
+        if self.goes_back_unseen or self.gradients_by_hand:
             return True
         return any(module.function(node) in run for module, node in (*places, *groups))
 

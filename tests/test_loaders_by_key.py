@@ -1,0 +1,65 @@
+"""DF401: one function makes the loaders of all phases, for each key of a dictionary."""
+
+from __future__ import annotations
+
+import pytest
+from cases import fixed, found
+
+SCRIPT = """\
+import torch
+from torch.utils.data import DataLoader
+
+def make(size, split):
+    data = torch.arange(64.0 if split == "train" else 32.0).view(-1, 2)
+    {above}
+    return DataLoader(data, batch_size=size, shuffle=(split == "train"))
+
+def loaders(size):
+    {made}
+
+def evaluate(model, loader):
+    total = 0.0
+    with torch.no_grad():
+        for x in loader:
+            total += model(x).sum().item()
+    return total
+
+def main():
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    parts = loaders(4)
+    for epoch in range(3):
+        for x in parts["train"]:
+            loss = model(x).mean()
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+        print(evaluate(model.module, parts["val"]))
+
+main()
+"""
+MADE = [
+    'return {x: make(size, x) for x in ("train", "val")}',
+    'return {x: make(size, split=x) for x in ["train", "val"]}',
+    'parts = {}\n    for x in "train", "val":\n        parts[x] = make(size, x)\n    return parts',
+]
+
+
+@pytest.mark.parametrize("made", MADE)
+def test_the_loader_of_the_training_alone_is_dealt(made: str) -> None:
+    text = fixed("DF401", SCRIPT.format(made=made, above="pass"))
+    lone = "(not torch.distributed.is_initialized() or split != 'train')"
+    assert f"sampler=None if {lone} else DistributedSampler(data" in text
+    assert not found("DF401", text)
+    assert not found("DF503", text)  # the other one has no sampler
+
+
+@pytest.mark.parametrize(
+    ("made", "above"),
+    [(MADE[0], "split = split.lower()"), (MADE[0].replace("size, x)", "size, x + '')"), "pass")],
+)
+def test_a_parameter_that_may_be_another_key_tells_nothing(made: str, above: str) -> None:
+    (finding,) = found("DF401", SCRIPT.format(made=made, above=above))
+    assert "no DataLoader of its batches could be found" in finding.because
+    assert not finding.edits
