@@ -98,6 +98,16 @@ def test_what_is_made_where_ranks_are_started_is_made_once(ends: str, count: int
     assert len(found("DF608", DATA.format(ends=ends))) == count
 
 
+@pytest.mark.parametrize(("first", "count"), [("Reddit('graphs')", 0), ("Planetoid('graphs')", 1)])
+def test_what_ranks_make_once_more_is_there(first: str, count: int) -> None:
+    text = DATA.replace(
+        "    torch.distributed.init", "    data = Reddit('graphs')\n    torch.distributed.init"
+    )
+    text = text.replace("import Reddit", "import Planetoid, Reddit")
+    ends = f"if __name__ == '__main__':\n    launch({first})"
+    assert len(found("DF608", text.format(ends=ends))) == count
+
+
 HOROVOD = """
 import torch
 import horovod.torch as hvd

@@ -21,7 +21,8 @@ from collections.abc import Iterator
 
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.objects import classes_above, named_definition
-from ..analysis.ranks.rank_reach import RANKS, is_surely_entered, roles_reaching
+from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
+from ..analysis.ranks.spawning import starting_calls
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -43,9 +44,19 @@ IN_TURN = "first_on_main"
 def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group"):
         return
+    places = [
+        (module, call)
+        for module in program.modules
+        for call in [*downloads(program, module), *prepared_graphs(program, module)]
+    ]
+    before = {
+        module.dotted(call.func)
+        for module, call in places
+        if roles_reaching(program, module, call) == {Role.SINGLE} and starting_calls(program)
+    }  # the process that starts the ranks has made these
     for module in program.modules:
-        for call in [*downloads(program, module), *prepared_graphs(program, module)]:
-            if waits(program, module, call):
+        for call in [call for where, call in places if where is module]:
+            if waits(program, module, call) or module.dotted(call.func) in before:
                 continue
             if roles_reaching(program, module, call) >= RANKS:
                 name = module.text(call.func)
