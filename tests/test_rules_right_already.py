@@ -333,3 +333,60 @@ for batch in loader:
 """
     spelled = [f for f in found("DF101", script) if "only the spelling" in f.because]
     assert len(spelled) == count
+
+
+CACHE = """
+import os
+from contextlib import contextmanager
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+
+@contextmanager
+def zero_comes_first(rank):
+    if rank not in [-1, 0]:
+        dist.barrier()
+    yield
+    if rank == 0:
+        dist.barrier()
+
+@contextmanager
+def measured(rank):
+    yield
+
+def prepare(path):
+    {test}
+        torch.save(load(), path)
+    return torch.load(path, map_location="cpu")
+
+dist.init_process_group("gloo")
+rank = int(os.environ["LOCAL_RANK"])
+accelerator = Accelerator()
+with {context}:
+    data = prepare("cache.pt")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+for x, y in torch.utils.data.DataLoader(data, sampler=torch.utils.data.DistributedSampler(data)):
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+IF_MISSING = "if not os.path.exists(path):"
+
+
+@pytest.mark.parametrize(
+    ("context", "test", "is_told"),
+    [
+        ("zero_comes_first(rank)", IF_MISSING, False),
+        ("accelerator.main_process_first()", IF_MISSING, False),
+        ("training_args.main_process_first(desc='data')", IF_MISSING, False),
+        ("measured(rank)", IF_MISSING, True),
+        ("zero_comes_first(rank)", "if True:", True),
+    ],
+)
+def test_others_find_what_rank_0_has_made_ahead_of_them(
+    context: str, test: str, is_told: bool
+) -> None:
+    text = CACHE.format(context=context, test=test)
+    told = [each.because for code in ("DF406", "DF601") for each in found(code, text)]
+    assert bool(told) is is_told
+    early = [each for each in found("DF604", text) if "still be writing" in each.because]
+    assert bool(early) is (context == "measured(rank)")

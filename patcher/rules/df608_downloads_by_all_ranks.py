@@ -19,6 +19,7 @@ Source       torch.distributed.barrier; torchvision.datasets.utils.download_and_
 import ast
 from collections.abc import Iterator
 
+from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.objects import classes_above, named_definition
 from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
@@ -129,8 +130,10 @@ def fetched_by_all(
     """The findings of a file that every rank fetches where it is not there."""
     if not roles_reaching(program, module, test) >= RANKS or not program.is_live(module, test):
         return
-    if is_surely_entered(program, module.function(test)) and not goes_in_turn(
-        program, module, test
+    if (
+        is_surely_entered(program, module.function(test))
+        and not goes_in_turn(program, module, test)
+        and not comes_behind_rank_0(program, module, test)
     ):
         because = f"{module.text(call.func)}() is called on every rank that does not find the file"
         edits: dict[Module, list[Edit]] = {module: []}
@@ -169,6 +172,8 @@ def waits(program: Program, module: Module, call: ast.Call) -> bool:
         isinstance(up, ast.Call) and module.last_name(up.func) == IN_TURN
         for up in module.ancestors(call)
     ):
+        return True
+    if comes_behind_rank_0(program, module, call):
         return True
     function = module.function(call)
     callers = [] if function is None else program.callers(function)
