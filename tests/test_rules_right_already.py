@@ -390,3 +390,26 @@ def test_others_find_what_rank_0_has_made_ahead_of_them(
     assert bool(told) is is_told
     early = [each for each in found("DF604", text) if "still be writing" in each.because]
     assert bool(early) is (context == "measured(rank)")
+
+
+STEPS = """
+import torch
+
+class State:
+    def __init__(self, step):
+        self.step = step
+
+    def save(self):
+        torch.save(self.step, "step.pt")
+
+    def load(self):
+        self.step = torch.load("step.pt", map_location="cpu")
+
+state = State(0)
+{count}
+"""
+
+
+@pytest.mark.parametrize(("count", "is_told"), [("state.step += 1", False), ("pass", True)])
+def test_a_number_that_is_counted_on_loads_as_it_is(count: str, is_told: bool) -> None:
+    assert bool(found("DF606", STEPS.format(count=count))) is is_told
