@@ -130,3 +130,34 @@ def test_other_ranks_fill_videos_that_nobody_looks_at(behind: str, is_repaired: 
         assert (
             "VideoWriter(path if is_main_process() else os.path.join(tempfile.mkdtemp()" in repaired
         )
+
+
+HANDED_ON = """
+import torch
+from torch.utils.data import DataLoader
+
+def errors(made, wanted):
+    return (made - wanted).pow(2).mean()
+
+def step(model, x, criterion):
+    return criterion(model(x), x)
+
+def train(model, loader, criterion):
+    for x in loader:
+        step(model, x, criterion).backward()
+
+net = torch.nn.Linear(4, 4)
+{name}train(net, DataLoader(data), {passed})
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "passed", "count"),
+    [("", "errors", 1), ("loss = errors\n", "loss", 1), ("", "unknown", 0)],
+)
+def test_a_function_that_functions_hand_on_is_called_at_the_end(
+    name: str, passed: str, count: int
+) -> None:
+    program = Program(module(HANDED_ON.format(name=name, passed=passed)))
+    (call,) = program.script.calls_to("criterion")
+    assert len(program.callees(program.script, call)) == count

@@ -127,6 +127,7 @@ SMOOTH = "nn.functional.smooth_l1_loss(made[mask], wanted[mask], size_average=Tr
         ("(made - wanted)[mask].mean()", "batch != 0", "depth_loss", 1),
         ("(made - wanted).masked_select(mask).mean()", "drawn(batch)", "depth_loss", 1),
         ("torch.masked_select(made - wanted, mask).mean()", "drawn(batch)", "depth_loss", 1),
+        ("-spread(made[mask]).log_prob(wanted[mask]).mean()", "batch > 0", "depth_loss", 1),
         ("(made - wanted).masked_select(mask).sum()", "drawn(batch)", "depth_loss", 0),
         (SMOOTH, "rows_of(batch)", "depth_loss", 0),  # it may select as many everywhere
         (SMOOTH, "batch > 0", "score", 0),

@@ -98,6 +98,16 @@ def test_what_is_made_where_ranks_are_started_is_made_once(ends: str, count: int
     assert len(found("DF608", DATA.format(ends=ends))) == count
 
 
+@pytest.mark.parametrize(("first", "count"), [("Reddit('graphs')", 0), ("Planetoid('graphs')", 1)])
+def test_what_ranks_make_once_more_is_there(first: str, count: int) -> None:
+    text = DATA.replace(
+        "    torch.distributed.init", "    data = Reddit('graphs')\n    torch.distributed.init"
+    )
+    text = text.replace("import Reddit", "import Planetoid, Reddit")
+    ends = f"if __name__ == '__main__':\n    launch({first})"
+    assert len(found("DF608", text.format(ends=ends))) == count
+
+
 HOROVOD = """
 import torch
 import horovod.torch as hvd
@@ -323,3 +333,83 @@ for batch in loader:
 """
     spelled = [f for f in found("DF101", script) if "only the spelling" in f.because]
     assert len(spelled) == count
+
+
+CACHE = """
+import os
+from contextlib import contextmanager
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+
+@contextmanager
+def zero_comes_first(rank):
+    if rank not in [-1, 0]:
+        dist.barrier()
+    yield
+    if rank == 0:
+        dist.barrier()
+
+@contextmanager
+def measured(rank):
+    yield
+
+def prepare(path):
+    {test}
+        torch.save(load(), path)
+    return torch.load(path, map_location="cpu")
+
+dist.init_process_group("gloo")
+rank = int(os.environ["LOCAL_RANK"])
+accelerator = Accelerator()
+with {context}:
+    data = prepare("cache.pt")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+for x, y in torch.utils.data.DataLoader(data, sampler=torch.utils.data.DistributedSampler(data)):
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+IF_MISSING = "if not os.path.exists(path):"
+
+
+@pytest.mark.parametrize(
+    ("context", "test", "is_told"),
+    [
+        ("zero_comes_first(rank)", IF_MISSING, False),
+        ("accelerator.main_process_first()", IF_MISSING, False),
+        ("training_args.main_process_first(desc='data')", IF_MISSING, False),
+        ("measured(rank)", IF_MISSING, True),
+        ("zero_comes_first(rank)", "if True:", True),
+    ],
+)
+def test_others_find_what_rank_0_has_made_ahead_of_them(
+    context: str, test: str, is_told: bool
+) -> None:
+    text = CACHE.format(context=context, test=test)
+    told = [each.because for code in ("DF406", "DF601") for each in found(code, text)]
+    assert bool(told) is is_told
+    early = [each for each in found("DF604", text) if "still be writing" in each.because]
+    assert bool(early) is (context == "measured(rank)")
+
+
+STEPS = """
+import torch
+
+class State:
+    def __init__(self, step):
+        self.step = step
+
+    def save(self):
+        torch.save(self.step, "step.pt")
+
+    def load(self):
+        self.step = torch.load("step.pt", map_location="cpu")
+
+state = State(0)
+{count}
+"""
+
+
+@pytest.mark.parametrize(("count", "is_told"), [("state.step += 1", False), ("pass", True)])
+def test_a_number_that_is_counted_on_loads_as_it_is(count: str, is_told: bool) -> None:
+    assert bool(found("DF606", STEPS.format(count=count))) is is_told

@@ -119,3 +119,29 @@ def test_passes_that_each_epoch_counts_anew_have_orders_of_their_own(
     path = tmp_path / "train.py"
     path.write_text(PASSES.format(calls=calls))
     assert f"loader.sampler.set_epoch({number})" in patch(path).diff()
+
+
+INSIDE = """
+import torch
+from torch.utils.data import DataLoader
+
+def fit(net, loader, epochs):
+    optimizer = torch.optim.SGD(net.parameters(), 0.1)
+
+    def train():
+        for x in loader:
+            net(x).mean().backward()
+            optimizer.step()
+
+    for epoch in range(epochs):
+        train()
+
+fit(torch.nn.DataParallel(torch.nn.Linear(4, 2)), DataLoader(data, shuffle=True), 3)
+"""
+
+
+def test_a_function_inside_of_another_goes_over_its_loader(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(INSIDE)
+    assert "        if isinstance(loader.sampler, DistributedSampler):\n" in patch(path).diff()
+    assert "loader.sampler.set_epoch(epoch)" in patch(path).diff()

@@ -16,6 +16,7 @@ from ..analysis.batches.batch_taint import NotDealtError
 from ..analysis.batches.carried_state import carried_names
 from ..analysis.batches.rates_by_batch import refuse_rates_by_batch
 from ..analysis.batches.summed_losses import refuse_summed_losses
+from ..analysis.language.call_graph import reachable_functions
 from ..analysis.language.name_flow import names_in, spread
 from ..analysis.language.training_calls import GRADLESS
 from ..analysis.models.batch_norm import norms_by_batch
@@ -242,8 +243,22 @@ def refuse_trainings_elsewhere(program: Program, loops: list[TrainLoop]) -> None
             for value in other.args
             for node in names_within(value, names)
         ]
-        if module.last_name(call.func) != "Pool" or passed:
+        if passed or (module.last_name(call.func) != "Pool" and not only_reads(program, call)):
             raise NotShareableError(f"line {call.lineno} starts processes of its own")
+
+
+def only_reads(program: Program, call: ast.Call) -> bool:
+    """``Process(target=self.load)``, where no function of that name goes back or steps."""
+    worker = argument(call, 1, "target") if keyword(call, "target") else None
+    if not isinstance(worker, ast.Name | ast.Attribute):
+        return False
+    functions = reachable_functions(program, {name_of(worker)})
+    return bool(functions) and not any(
+        each.func.attr in ("backward", "step", "all_reduce", "init_process_group")
+        for function in functions
+        for each in within(function.body, ast.Call)
+        if isinstance(each.func, ast.Attribute)
+    )
 
 
 def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:

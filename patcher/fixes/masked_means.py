@@ -31,7 +31,7 @@ CASTS = (
 )
 ELEMENTWISE = (
     *("abs", "pow", "square", "sqrt", "log", "exp", "clamp", *CASTS),
-    *("softplus", "relu", "sigmoid", "logsigmoid", "tanh"),
+    *("softplus", "relu", "sigmoid", "logsigmoid", "tanh", "log_prob"),
 )
 
 

@@ -18,7 +18,12 @@ from ...record import replace
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
 from ..analysis.training.constructed_loaders import Loader, makes_rank_sampler
-from ..analysis.training.counting_loops import counting_loop, counting_loops, rounds_around
+from ..analysis.training.counting_loops import (
+    begins_again,
+    counting_loops,
+    rounds_around,
+    serves_outer_loop,
+)
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
 from ..analysis.training.epoch_loops import EpochLoop, epoch_loop, is_one_pass, number_passed
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
@@ -44,7 +49,6 @@ from ..source.tree import (
     is_inside,
     is_within,
     mentions,
-    parameters,
     precedes,
     within,
 )
@@ -165,7 +169,7 @@ def never_told_in(
     if is_made_inside:
         counts = [count for _, count in counting_loops(module, use)]
         number = " + ".join(dict.fromkeys(reversed(counts)))
-    elif serves_outer_loop(module, epochs, name) or begins_again(program, place):
+    elif serves_outer_loop(module, epochs, name) or begins_again(program, module, place[1], name):
         number = f"{sampler}.epoch + 1"
     is_tested = use not in epochs.body and is_made_under_test(loader, epochs)
     is_inside_epochs = is_made_inside or is_tested or not number
@@ -229,30 +233,6 @@ def told_before(loop: TrainLoop, use: ast.stmt, kind: str, number: str) -> Findi
     because = f"{name} is shuffled by a {kind} that never learns the epoch"
     edits = (Insert(use, code), *import_of(loop.module, kind))
     return Finding(loop.module, loop.steps, because, edits)
-
-
-def serves_outer_loop(module: Module, epochs: ast.stmt, name: str) -> bool:
-    """Whether a loop that counts passes over a loader begins again in another one that counts.
-
-    ``for epoch in range(90): for turn in range(3):``, whose own numbers come again.
-    """
-    around = counting_loop(module, epochs)
-    return around is not None and name.partition(".")[0] not in bound_names(around[0])
-
-
-def begins_again(program: Program, place: EpochLoop) -> bool:
-    """Whether a function counts passes over a loader that it gets, and a loop calls it.
-
-    ``def train(loader): n = 0; while n < 99: for x in loader: n += 1``, in each epoch anew.
-    """
-    module, (epochs, number), name, _ = place
-    function = module.function(epochs)
-    root = name.partition(".")[0]
-    if function is None or root not in parameters(function) or number in parameters(function):
-        return False
-    if isinstance(epochs, ast.For) and len(getattr(epochs.iter, "args", ())) > 1:
-        return False  # from a number of the caller's on
-    return any(counting_loop(where, call) is not None for where, call in program.callers(function))
 
 
 def keeps_first_epoch(loop: TrainLoop, cycle: ast.Call) -> bool:

@@ -31,6 +31,7 @@ from ..analysis.effects.early_reads import (
 from ..analysis.effects.file_effects import folder_of
 from ..analysis.effects.met_between import waits_between
 from ..analysis.effects.path_text import is_option
+from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.effects.written_paths import clock_in, is_memory, names_rank, spelled_with
 from ..analysis.models.loaded_models import holds_used_model
 from ..analysis.ranks.certain_reach import OF_A_RANK
@@ -115,7 +116,9 @@ def findings(program: Program) -> Iterator[Finding]:
         early = dict(reads_behind_saves(program, module, saves, folders))
         early = {**dict(read_through_calls(program, module)), **early}
         for call, saved in early.items():
-            if not any(waits_for_both(module, each, saved, call) for each in early):
+            if not any(
+                waits_for_both(module, each, saved, call) for each in early
+            ) and not comes_behind_rank_0(program, module, call):
                 yield too_early(program, module, call, saved)
         yield from perhaps_too_early(program, module, early)
 

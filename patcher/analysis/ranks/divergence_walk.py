@@ -114,12 +114,13 @@ class DivergenceWalk:
     def loop_statement(
         self, loop: ast.For | ast.AsyncFor | ast.While, tainted: set[str], gate: ast.If | None
     ) -> set[str]:
+        draws = self.draws_by_number(loop) if isinstance(loop, ast.For) else set[str]()
         for _ in range(2):  # the second iteration may read what the first one bound
             inside = set(tainted)
             if isinstance(loop, ast.For):
                 names = bound_names(loop.target)
-                if self.is_sharded(loop) and not takes_turns(loop) and self.draws_by_number(loop):
-                    inside = (inside - names) | DRAWS  # each of its rounds draws a batch
+                if self.is_sharded(loop) and not takes_turns(loop) and draws:
+                    inside = (inside - names) | draws  # each of its rounds draws a batch
                 elif self.is_sharded(loop):
                     names -= {self.loop.step_name, enumerated_name(self.module, loop)}
                     for name in names:
@@ -129,16 +130,29 @@ class DivergenceWalk:
                     inside |= names
                 else:
                     inside -= names
-            after = tainted | (self.block(loop.body, inside, gate) - DRAWS)
+            after = tainted | (self.block(loop.body, inside, gate) - draws)
             if after == tainted:
                 break
             tainted = after
         return self.block(loop.orelse, tainted, gate)
 
-    def draws_by_number(self, loop: ast.For) -> bool:
-        """Whether a loop goes over numbers, and draws its batches: ``next(batches)``."""
-        calls = (self.module.last_name(call.func) for call in within(loop.body, ast.Call))
-        return is_over_numbers(self.module, loop) and any(f"{name}()" in DRAWS for name in calls)
+    def draws_by_number(self, loop: ast.For) -> set[str]:
+        """The calls by which a loop over numbers draws its batches, ``next()``; none for another.
+
+        Also those of functions that draw them.
+        """
+        found: set[str] = set()
+        for call in within(loop.body, ast.Call) if is_over_numbers(self.module, loop) else ():
+            name = f"{self.module.last_name(call.func)}()"
+            below = self.program.functions_below(self.module, call)
+            drawn = {
+                f"{where.last_name(each.func)}()"
+                for where, function in below
+                for each in within(function.body, ast.Call)
+            }
+            if DRAWS & {name, *drawn}:
+                found.add(name)
+        return found and found | DRAWS
 
     def is_sharded(self, loop: ast.For) -> bool:
         """Whether each rank has its own batches in this loop."""

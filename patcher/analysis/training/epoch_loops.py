@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ...source.module import Module
-from ...source.tree import Function, argument, everywhere, parameters
+from ...source.tree import Function, argument, everywhere, is_inside, parameters
 from ..language.literal_arguments import CallPlace
 from ..language.passed_arguments import argument_for_parameter
 from ..language.training_calls import calls_that_train
@@ -91,8 +91,13 @@ def name_at_call(module: Module, function: Function, place: CallPlace, name: str
         return caller.text(value) + dot + rest
     if first == "self" and isinstance(call.func, ast.Attribute):
         return caller.text(call.func.value) + dot + rest
-    is_global = caller is module and (None, first) in module.stores
-    return name if is_global and (function, first) not in module.stores else ""
+    if caller is not module or (function, first) in module.stores:
+        return ""
+    scope = module.function(call)  # which a function inside of it shares its names with
+    is_shared = (
+        scope is not None and is_inside(function, scope) and first not in parameters(function)
+    )
+    return name if is_shared or (None, first) in module.stores else ""
 
 
 def is_one_pass(program: Program, loop: TrainLoop) -> bool:
