@@ -281,7 +281,11 @@ dist.destroy_process_group()
 
 @pytest.mark.parametrize(
     ("asserts", "count"),
-    [("assert torch.cuda.is_available(), 'cards'", 0), ("assert cards", 2)],
+    [
+        ("assert torch.cuda.is_available(), 'cards'", 0),
+        ("if bits:\n    assert torch.cuda.is_available()", 2),
+        ("assert cards", 2),
+    ],
 )
 def test_what_insists_on_cards_may_name_their_back_end(asserts: str, count: int) -> None:
     assert len(found("DF202", CARDS.format(asserts=asserts))) == count

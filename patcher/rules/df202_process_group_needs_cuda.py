@@ -48,7 +48,7 @@ if torch.distributed.is_initialized():
 
 def findings(program: Program) -> Iterator[Finding]:
     groups = program.calls_to("init_process_group")
-    needs_cards = any(map(insists_on_cards, program.modules))
+    needs_cards = insists_on_cards(program)
     for module, call in groups:
         yield from skipped_setup(module, call)
         if not needs_cards:
@@ -65,13 +65,15 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from missing_destroy(program.script)
 
 
-def insists_on_cards(module: Module) -> bool:
+def insists_on_cards(program: Program) -> bool:
     """``assert torch.cuda.is_available()``: nothing behind it is for a machine without cards."""
     return any(
         isinstance(stmt, ast.Assert)
         and stmt.test is call
         and module.dotted(call.func) == "torch.cuda.is_available"
-        for call in module.calls_to("is_available")
+        and program.is_live(module, stmt)
+        and not any(isinstance(up, ast.If) for up in module.ancestors(stmt))
+        for module, call in program.calls_to("is_available")
         for stmt in [module.statement(call)]
     )
 
