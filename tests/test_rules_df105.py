@@ -145,6 +145,12 @@ FIX: list[tuple[str, str, list[str], bool]] = [
         "+    if size > 1 or 'LOCAL_RANK' in os.environ:",
         "+            worker(int(os.environ['LOCAL_RANK']), size)",
     ], True),
+    ("numbers that are drawn for all ranks", script(
+        above="import random\n    seed = random.randint(1, 9)\n    port = str(random.random())\n"
+        "    size = 4"), [
+        "+    if 'LOCAL_RANK' in os.environ:  # each rank draws what all of them get",
+        "+        random.seed(int(os.environ['MASTER_PORT']))",
+    ], True),
     ("more than one, in the other branch", script(start="if size < 2 or quick:\n        worker("
         "0, 1)\n    else:\n        return mp.spawn(worker, (size,), size)", above="quick = False\n"
         "    size = torch.cuda.device_count()", below="return 0"), [

@@ -38,6 +38,7 @@ from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..source.module import Module
 from ..source.tree import argument, everywhere, is_elif, is_false, is_inside, same_code
 from .behind_binding import behind_binding
+from .drawn_before_start import seeds_of_launcher
 
 LOCAL_RANK = "int(os.environ['LOCAL_RANK'])"
 ONE_MACHINE = """\
@@ -83,6 +84,7 @@ def edits_to_launch(program: Program, module: Module, call: ast.Call) -> tuple[E
     edits += addresses(program)
     edits += fixed_sizes(program)
     edits += options_set(program, started, options)
+    edits += seeds_of_launcher(program, started)
     guard = ONE_MACHINE if counts.is_for_one_machine else ""
     edits.append(Guard(started.stmt, NO_LAUNCHER, guard + call_of_worker(started)))
     return tuple(edits)

@@ -40,6 +40,7 @@ def counted(program: Program, started: StartedWorker) -> Counts:
     options: dict[str, str] = {}
     is_for_one = False
     for module, group in groups:
+        is_alone = False
         rank = argument(group, 4, "rank")
         size = argument(group, 3, "world_size")
         ranks = [(module, rank)] if rank is not None else variables(program, "RANK")
@@ -49,9 +50,10 @@ def counted(program: Program, started: StartedWorker) -> Counts:
                 f"what rank and world_size are in line {group.lineno} cannot be told"
             )
         for place in ranks:
-            is_for_one |= rank_of(program, started, place, options)
+            is_alone |= rank_of(program, started, place, options)
         for place in sizes:
-            is_for_one |= size_of(program, started, place, options)
+            is_alone |= size_of(program, started, place, options, is_alone=is_alone)
+        is_for_one |= is_alone
     return Counts(options, is_for_one)
 
 
@@ -175,10 +177,16 @@ def other_factor(
 
 
 def size_of(
-    program: Program, started: StartedWorker, place: Place, options: dict[str, str]
+    program: Program,
+    started: StartedWorker,
+    place: Place,
+    options: dict[str, str],
+    *,
+    is_alone: bool,
 ) -> bool:
     """Whether a world's size is right on one machine alone; ``options`` gets what counts machines.
 
+    ``is_alone``: ranks are those of one machine, so that whatever counts machines is 1.
     Raises NotLaunchableError where it is made in another way.
     """
     module, node = place
@@ -202,7 +210,7 @@ def size_of(
         named = [each for each in of_machines if is_option(program, each)]
         if named:
             options[attribute(named[0])] = MACHINES
-        elif all(is_constant(each, 1) for each in of_machines):
+        elif is_alone or all(is_constant(each, 1) for each in of_machines):
             is_for_one = True
         else:
             break

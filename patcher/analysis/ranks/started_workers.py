@@ -243,7 +243,7 @@ def values_behind(
 def is_setting(program: Program, node: ast.Attribute) -> bool:
     """Whether an attribute is an option, or of a configuration that is read from elsewhere.
 
-    The script gives it no value of its own, unless it is made of the setting itself.
+    The script gives it no value of its own, unless under a test, or made of the setting itself.
     """
     if node.attr in program.options:
         return True
@@ -251,7 +251,9 @@ def is_setting(program: Program, node: ast.Attribute) -> bool:
         isinstance(node.value, ast.Name)
         and node.value.id not in ("self", "cls")
         and all(
-            is_left_to_launchers(where, value) or mentions(value, node.attr)
+            is_left_to_launchers(where, value)
+            or mentions(value, node.attr)
+            or isinstance(where.parents[where.statement(value)], ast.If)
             for where in program.modules
             for value in where.attribute_values.get(node.attr, ())
         )
