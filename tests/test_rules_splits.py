@@ -23,7 +23,8 @@ NOOP = [
     ("a generator", GROUP + SPLIT.replace("2])", "2], generator=g)")),
     ("a seed", f"{GROUP}torch.manual_seed(args.seed)\n{SPLIT}"),
     ("a launcher's number for a seed",
-        f"import os\n{GROUP}if ranks:\n    torch.manual_seed(int(os.environ['MASTER_PORT']))\n{SPLIT}"),
+        f"import os\n{GROUP}if ranks:\n"
+        f"    torch.manual_seed(int(os.environ['MASTER_PORT']))\n{SPLIT}"),
     ("a seed by a function", f"{GROUP}set_seed(args)\n{SPLIT}"),
     ("a state", GROUP + "train, test = train_test_split(data, random_state=7)\n"),
     ("folds in order", GROUP + "folds = KFold(5)\n"),

@@ -22,9 +22,10 @@ Source       torch.multiprocessing.spawn; https://docs.pytorch.org/docs/stable/e
 from collections.abc import Iterator
 
 from ..analysis.ranks.spawning import spawned_ranks
+from ..analysis.ranks.started_workers import NotLaunchableError
 from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
-from ..fixes.launched_worker import NotLaunchableError, edits_to_launch
+from ..fixes.launched_worker import edits_to_launch
 
 CODE, SEVERITY, SAFETY = "DF105", Severity.NOTE, Safety.SAFE
 
