@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import changes, fixed, found
+from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
 import argparse
@@ -142,6 +145,12 @@ FIX: list[tuple[str, str, list[str], bool]] = [
         "+    if size > 1 or 'LOCAL_RANK' in os.environ:",
         "+            worker(int(os.environ['LOCAL_RANK']), size)",
     ], True),
+    ("numbers that are drawn for all ranks", script(
+        above="import random\n    seed = random.randint(1, 9)\n    port = str(random.random())\n"
+        "    size = 4"), [
+        "+    if 'LOCAL_RANK' in os.environ:  # each rank draws what all of them get",
+        "+        random.seed(int(os.environ['MASTER_PORT']))",
+    ], True),
     ("more than one, in the other branch", script(start="if size < 2 or quick:\n        worker("
         "0, 1)\n    else:\n        return mp.spawn(worker, (size,), size)", above="quick = False\n"
         "    size = torch.cuda.device_count()", below="return 0"), [
@@ -207,3 +216,97 @@ def test_a_script_that_asks_for_a_launcher_first_is_right() -> None:
         "        return\n    mp.spawn(worker, args=(size,), nprocs=size)"
     )
     assert found("DF105", script(start=start)) == []
+
+
+GATED = """\
+import argparse
+import os
+import shutil
+import torch
+import torch.distributed as dist
+import torch.multiprocessing as mp
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+from data import Net, train_set
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--world-size", type=int, default=1)
+parser.add_argument("--rank", type=int, default=0)
+parser.add_argument("--url", default="tcp://localhost:9")
+parser.add_argument("--spawn", action="store_true")
+
+def main():
+    args = parser.parse_args()
+    args.distributed = args.world_size > 1 or args.spawn
+    cards = torch.cuda.device_count()
+    if args.spawn:
+        args.world_size = cards * args.world_size
+        mp.spawn(worker, nprocs=cards, args=(cards, args))
+    else:
+        worker(0, cards, args)
+
+def worker(gpu, ngpus_per_node, args):
+    if args.distributed:
+        if args.spawn:
+            args.rank = args.rank * ngpus_per_node + gpu
+        dist.init_process_group("gloo", init_method=args.url, world_size=args.world_size,
+                                rank=args.rank)
+    model = torch.nn.parallel.DistributedDataParallel(Net())
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    sampler = DistributedSampler(train_set)
+    for epoch in range(3):
+        sampler.set_epoch(epoch)
+        for x, y in DataLoader(train_set, sampler=sampler):
+            optimizer.zero_grad()
+            torch.nn.functional.cross_entropy(model(x), y).backward()
+            optimizer.step()
+        if not args.spawn or (args.spawn and args.rank % ngpus_per_node == 0):
+            torch.save(model.module.state_dict(), "last.pt")
+            shutil.copyfile("last.pt", "best.pt")
+            print(len(torch.load("best.pt", map_location="cpu")))
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+def test_a_gate_by_the_ranks_of_a_machine_keeps_the_others_away(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(GATED)
+    result = patch(path)
+    assert result.refusal == ""
+    assert result.audit == ()
+    assert [finding.code for finding in result.findings_after] == ["DF104"]  # on several machines
+    (change,) = result.changes
+    assert "barrier()" not in change.text  # which one rank of each machine would come to
+    assert "args.spawn = True" in change.text
+
+
+def test_what_keeps_an_edit_from_being_made_is_the_reason(tmp_path: Path) -> None:
+    path = tmp_path / "run.py"
+    path.write_text(GATED.replace("print(len", "dist.barrier()\n            print(len"))
+    result = patch(path)
+    assert "DF506" in result.refusal
+    assert "starts its own ranks" not in result.refusal
+
+
+CONFIGURED = script(
+    more="args",
+    number="args.rank = args.rank * args.cards + gpu",
+    how="rank=args.rank, world_size=args.world_size",
+    above="args = load(parser.parse_args())\n    args.cards = len(args.train_gpu)\n"
+    "    if len(args.train_gpu) == 1:\n        args.several = False",
+    start="if args.several:\n        args.world_size = args.cards * args.world_size\n"
+    "        mp.spawn(worker, nprocs=args.cards, args=(args,))",
+).replace("    args = parser.parse_args()\n", "")
+
+
+def test_settings_that_a_file_gives_are_set_where_it_is_read() -> None:
+    diff = changes(CONFIGURED, fixed("DF105", CONFIGURED))
+    assert (
+        f"+    {IN_LAUNCH}\n"
+        "+        args.rank = int(os.environ['RANK']) // int(os.environ['LOCAL_WORLD_SIZE'])\n"
+    ) in diff
+    assert "+        args.several = True\n" in diff
+    assert "+    if len(args.train_gpu) == 1 and 'LOCAL_RANK' not in os.environ:\n" in diff
+    assert "those of one machine" not in diff

@@ -22,6 +22,9 @@ NOOP = [
     ("no group", GROUP.replace("torch.distributed.init_process_group('gloo')\n", "") + SPLIT),
     ("a generator", GROUP + SPLIT.replace("2])", "2], generator=g)")),
     ("a seed", f"{GROUP}torch.manual_seed(args.seed)\n{SPLIT}"),
+    ("a launcher's number for a seed",
+        f"import os\n{GROUP}if ranks:\n"
+        f"    torch.manual_seed(int(os.environ['MASTER_PORT']))\n{SPLIT}"),
     ("a seed by a function", f"{GROUP}set_seed(args)\n{SPLIT}"),
     ("a state", GROUP + "train, test = train_test_split(data, random_state=7)\n"),
     ("folds in order", GROUP + "folds = KFold(5)\n"),
@@ -34,6 +37,12 @@ NOOP = [
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
 def test_a_split_that_is_the_same_on_all_ranks_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF408", text)] == []
+
+
+def test_a_split_ahead_of_the_group_is_only_told() -> None:
+    (finding,) = found("DF408", GROUP.replace("torch.distributed", f"{SPLIT}torch.distributed"))
+    assert "before there is a group" in finding.because
+    assert finding.edits == ()
 
 
 @pytest.mark.parametrize(

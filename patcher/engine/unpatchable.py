@@ -6,9 +6,10 @@ import ast
 from collections.abc import Iterable
 
 from ..analysis.ranks.spawning import spawned_ranks
+from ..analysis.ranks.started_workers import NotLaunchableError
 from ..analysis.training.program import Program
 from ..findings import Finding
-from ..fixes.launched_worker import NotLaunchableError, edits_to_launch
+from ..fixes.launched_worker import edits_to_launch
 from ..source.module import Module
 
 

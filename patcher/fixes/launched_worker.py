@@ -9,39 +9,44 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from itertools import pairwise
 
-from ...record import record
+from ..analysis.ranks.counted_ranks import (
+    LOCAL_SIZE,
+    attribute,
+    counted,
+    counts_cards,
+    groups_of,
+    is_option,
+)
+from ..analysis.ranks.start_tests import (
+    COUNT,
+    MANY,
+    NONE,
+    ONE,
+    is_main_guard,
+    tests_on_the_way,
+    truth,
+)
 from ..analysis.ranks.started_workers import (
-    NotAWorkerError,
-    Place,
+    NotLaunchableError,
     StartedWorker,
-    is_number_of,
     origins,
     started_worker,
-    unconverted,
 )
 from ..analysis.training.program import Program
-from ..editing.edits import Edit, Guard, Import, Rewrite
+from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
 from ..source.module import Module
-from ..source.tree import argument, everywhere, is_inside, same_code
+from ..source.tree import argument, everywhere, is_elif, is_false, is_inside, same_code
 from .behind_binding import behind_binding
+from .drawn_before_start import seeds_of_launcher
 
 LOCAL_RANK = "int(os.environ['LOCAL_RANK'])"
-LOCAL_SIZE = "int(os.environ['LOCAL_WORLD_SIZE'])"
-MACHINES = f"int(os.environ['WORLD_SIZE']) // {LOCAL_SIZE}"
-MACHINE = f"int(os.environ['RANK']) // {LOCAL_SIZE}"
 ONE_MACHINE = """\
 if os.environ['WORLD_SIZE'] != os.environ['LOCAL_WORLD_SIZE']:
     raise RuntimeError('the ranks of this script are those of one machine')
 """
 NO_LAUNCHER = "'LOCAL_RANK' not in os.environ"
 IN_LAUNCH = "'LOCAL_RANK' in os.environ"
-# The processes of a machine, and whether it has cards, by keys that are no option's.
-COUNT, HAS_CARDS = "", "cuda"
-MANY: dict[str, object] = {COUNT: 2, HAS_CARDS: True}
-ONE: dict[str, object] = {COUNT: 1, HAS_CARDS: True}
-NONE: dict[str, object] = {COUNT: 1, HAS_CARDS: False}
 SHARED = {
     *("Queue", "SimpleQueue", "JoinableQueue", "Manager", "SyncManager", "Value", "Array", "Lock"),
     *("RLock", "Event", "Barrier", "Pipe", "Semaphore", "Condition", "share_memory"),
@@ -63,24 +68,9 @@ QUIET_CALLS = {
 }
 
 
-class NotLaunchableError(Exception):
-    """Why a launcher could not start the script's ranks."""
-
-
-@record
-class Counts:
-    """How the script counts: the options that launchers set, whether on one machine alone."""
-
-    options: dict[str, str]
-    is_for_one_machine: bool
-
-
 def edits_to_launch(program: Program, module: Module, call: ast.Call) -> tuple[Edit, ...]:
     """The edits of a call that starts the ranks. Raises NotLaunchableError with what is unclear."""
-    try:
-        started = started_worker(program, module, call)
-    except NotAWorkerError as error:
-        raise NotLaunchableError(str(error)) from error
+    started = started_worker(program, module, call)
     refuse_shared_objects(program, started)
     refuse_what_follows(program, started)
     counts = counted(program, started)
@@ -89,10 +79,12 @@ def edits_to_launch(program: Program, module: Module, call: ast.Call) -> tuple[E
     options = counts.options | options_of_count(program, started)
     options |= switches(program, started, options)
     edits += tests_of_counts(program, started, options)
+    edits += kept_switches(program, options)
     edits += rewritten.values()
     edits += addresses(program)
     edits += fixed_sizes(program)
-    edits += options_set(program, options)
+    edits += options_set(program, started, options)
+    edits += seeds_of_launcher(program, started)
     guard = ONE_MACHINE if counts.is_for_one_machine else ""
     edits.append(Guard(started.stmt, NO_LAUNCHER, guard + call_of_worker(started)))
     return tuple(edits)
@@ -115,231 +107,6 @@ def call_of_worker(started: StartedWorker) -> str:
             parts.append(module.text(value))
     result = "return " if isinstance(started.stmt, ast.Return) else ""
     return "\n".join([*lines, f"{result}{module.text(started.worker)}({', '.join(parts)})"])
-
-
-def groups_of(program: Program) -> list[tuple[Module, ast.Call]]:
-    return [
-        (module, call)
-        for module, call in program.calls_to("init_process_group")
-        if module.dotted(call.func).startswith("torch.distributed.")
-        and program.is_live(module, call)
-    ]
-
-
-def counted(program: Program, started: StartedWorker) -> Counts:
-    """How ranks and their number are made for the process group."""
-    groups = groups_of(program)
-    if not groups:
-        raise NotLaunchableError("where the group is made cannot be told")
-    options: dict[str, str] = {}
-    is_for_one = False
-    for module, group in groups:
-        rank = argument(group, 4, "rank")
-        size = argument(group, 3, "world_size")
-        ranks = [(module, rank)] if rank is not None else variables(program, "RANK")
-        sizes = [(module, size)] if size is not None else variables(program, "WORLD_SIZE")
-        if not ranks or not sizes:
-            raise NotLaunchableError(
-                f"what rank and world_size are in line {group.lineno} cannot be told"
-            )
-        for place in ranks:
-            is_for_one |= rank_of(program, started, place, options)
-        for place in sizes:
-            is_for_one |= size_of(program, started, place, options)
-    return Counts(options, is_for_one)
-
-
-def variables(program: Program, name: str) -> list[Place]:
-    """What the script sets a variable of the environment to."""
-    return [
-        (module, stmt.value)
-        for module in program.modules
-        for stmt in module.nodes(ast.Assign)
-        for target in stmt.targets
-        if isinstance(target, ast.Subscript)
-        and module.dotted(target.value) == "os.environ"
-        and isinstance(target.slice, ast.Constant)
-        and target.slice.value == name
-    ]
-
-
-def rank_of(
-    program: Program, started: StartedWorker, place: Place, options: dict[str, str]
-) -> bool:
-    """Whether a rank is right on one machine alone; ``options`` gets that of the machine's number.
-
-    Raises NotLaunchableError where a rank is made in another way.
-    """
-    module, node = place
-    found = [*added_to(program, started, module, node)] or [
-        each for each in origins(program, started, module, node) if not is_option(program, each)
-    ]
-    is_for_one = False
-    for where, value in found:
-        if is_number_of(started, where, value):
-            is_for_one = True
-            continue
-        machine = number_of_machine(program, started, where, value)
-        if machine is None:
-            break
-        of_machine = list(origins(program, started, *machine))
-        named = [each for each in of_machine if is_option(program, each)]
-        if named:
-            options[attribute(named[0])] = MACHINE
-        elif all(is_constant(each, 0) for each in of_machine):
-            is_for_one = True
-        else:
-            break
-    else:
-        if found:
-            return is_for_one
-    raise NotLaunchableError(
-        f"how {module.text(node)} in line {node.lineno} of {module.source.file} is made of the"
-        " number of a process cannot be told"
-    )
-
-
-def added_to(
-    program: Program, started: StartedWorker, module: Module, node: ast.expr
-) -> Iterator[Place]:
-    """``args.rank += gpu`` behind ``args.rank = machine * cards``, as one sum."""
-    if not isinstance(node, ast.Attribute):
-        return
-    for where in program.modules:
-        for add in where.nodes(ast.AugAssign):
-            if (
-                isinstance(add.target, ast.Attribute)
-                and add.target.attr == node.attr
-                and isinstance(add.op, ast.Add)
-                and any(
-                    is_number_of(started, *each)
-                    for each in origins(program, started, where, add.value)
-                )
-            ):
-                for other in program.modules:
-                    for value in other.attribute_values.get(node.attr, ()):
-                        total = ast.BinOp(value, ast.Add(), add.value)
-                        yield other, ast.copy_location(total, value)
-
-
-def number_of_machine(
-    program: Program, started: StartedWorker, module: Module, node: ast.expr
-) -> Place | None:
-    """``machine`` of ``machine * cards + number``."""
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Add):
-        return None
-    for one, other in ((node.left, node.right), (node.right, node.left)):
-        if not any(is_number_of(started, *each) for each in origins(program, started, module, one)):
-            continue
-        if is_constant((module, other), 0):
-            return module, other
-        for where, product in (
-            [(module, other)]
-            if isinstance(other, ast.BinOp)
-            else list(origins(program, started, module, other))
-        ):
-            if is_constant((where, product), 0):
-                return where, product
-            machine = other_factor(program, started, where, product)
-            if machine is not None:
-                return machine
-    return None
-
-
-def other_factor(
-    program: Program, started: StartedWorker, module: Module, node: ast.expr
-) -> Place | None:
-    """What the count of a machine's processes is multiplied by."""
-    node = unconverted(module, node)
-    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
-        return None
-    for one, other in ((node.left, node.right), (node.right, node.left)):
-        if is_count(program, started, module, one):
-            return module, other
-    return None
-
-
-def size_of(
-    program: Program, started: StartedWorker, place: Place, options: dict[str, str]
-) -> bool:
-    """Whether a world's size is right on one machine alone; ``options`` gets what counts machines.
-
-    Raises NotLaunchableError where it is made in another way.
-    """
-    module, node = place
-    if isinstance(node, ast.Constant):
-        return True
-    found = list(origins(program, started, module, node))
-    made = [each for each in found if not is_option(program, each)]
-    if is_count(program, started, module, node) and not any(
-        other_factor(program, started, *each) for each in made
-    ):
-        return True
-    if not made and len(found) == 1:
-        options[attribute(found[0])] = "int(os.environ['WORLD_SIZE'])"
-        return False
-    is_for_one = False
-    for where, value in made:
-        machines = other_factor(program, started, where, value)
-        if machines is None:
-            break
-        of_machines = list(origins(program, started, *machines))
-        named = [each for each in of_machines if is_option(program, each)]
-        if named:
-            options[attribute(named[0])] = MACHINES
-        elif all(is_constant(each, 1) for each in of_machines):
-            is_for_one = True
-        else:
-            break
-    else:
-        return is_for_one
-    raise NotLaunchableError(
-        f"how {module.text(node)} in line {node.lineno} of {module.source.file} counts the ranks"
-        " cannot be told"
-    )
-
-
-def is_count(program: Program, started: StartedWorker, module: Module, node: ast.expr) -> bool:
-    """Whether an expression is the number of processes that are started."""
-    node = unconverted(module, node)
-    if isinstance(node, ast.Attribute) and same_code(node, started.count):
-        return True
-    counts = list(origins(program, started, started.module, started.count))
-    return any(
-        any(is_same(module, one, *each) for each in counts)
-        for where, one in origins(program, started, module, node)
-        for module in (where,)
-    )
-
-
-def is_same(module: Module, node: ast.expr, where: Module, other: ast.expr) -> bool:
-    """Whether two expressions are one place, one option, or both count the cards."""
-    if node is other:
-        return True
-    if isinstance(node, ast.Attribute) and isinstance(other, ast.Attribute):
-        return node.attr == other.attr
-    if isinstance(node, ast.Constant) and isinstance(other, ast.Constant):
-        return module.statement(node) is where.statement(other) and node.value == other.value
-    return counts_cards(module, node) and counts_cards(where, other)
-
-
-def counts_cards(module: Module, node: ast.expr) -> bool:
-    """``torch.cuda.device_count()``."""
-    return isinstance(node, ast.Call) and module.dotted(node.func) == "torch.cuda.device_count"
-
-
-def is_option(program: Program, place: Place) -> bool:
-    """Whether an expression is an option's value."""
-    return isinstance(place[1], ast.Attribute) and place[1].attr in program.options
-
-
-def attribute(place: Place) -> str:
-    assert isinstance(place[1], ast.Attribute)
-    return place[1].attr
-
-
-def is_constant(place: Place, value: int) -> bool:
-    return isinstance(place[1], ast.Constant) and place[1].value == value
 
 
 def options_of_count(program: Program, started: StartedWorker) -> dict[str, str]:
@@ -406,16 +173,40 @@ def fixed_sizes(program: Program) -> Iterator[Edit]:
             yield Rewrite(size, f"int(os.environ.get('WORLD_SIZE', {module.text(size)}))")
 
 
-def options_set(program: Program, options: dict[str, str]) -> Iterator[Edit]:
-    """Edits that give options the launcher's values, right behind the parsing of them."""
-    if not options:
+def options_set(
+    program: Program, started: StartedWorker, options: dict[str, str]
+) -> Iterator[Edit]:
+    """Edits that give settings the launcher's values, where they are parsed or read."""
+    parsed = {name: value for name, value in options.items() if name in program.options}
+    if parsed and len(program.parse_sites) != 1:
+        raise NotLaunchableError(f"where --{next(iter(parsed))} is parsed cannot be told")
+    if parsed:
+        module, parse, args = program.parse_sites[0]
+        yield from behind_binding(module, parse, args, settings_code(args, parsed))
+    read = {name: value for name, value in options.items() if name not in parsed}
+    if not read:
         return
-    if len(program.parse_sites) != 1:
-        raise NotLaunchableError(f"where --{next(iter(options))} is parsed cannot be told")
-    module, parse, args = program.parse_sites[0]
-    lines = [f"    {args}.{option} = {value}" for option, value in options.items()]
-    code = "if 'LOCAL_RANK' in os.environ:  # torchrun, accelerate launch"
-    yield from behind_binding(module, parse, args, "\n".join([code, *lines]))
+    module, function = started.module, started.module.function(started.stmt)
+    owners = {
+        node.value.id
+        for node in module.attributes(*read)
+        if isinstance(node.value, ast.Name) and module.function(node) is function
+    }
+    owner = owners.pop() if len(owners) == 1 else ""
+    stores = module.stores.get((function, owner), [])
+    if not owner or len(stores) > 1 or (function is None and not stores):
+        raise NotLaunchableError(f"where {next(iter(read))} is read cannot be told")
+    code = settings_code(owner, read)
+    if stores:
+        yield from behind_binding(module, module.statement(stores[0]), owner, code)
+    elif function is not None:
+        yield Insert(function.body[0], code)
+
+
+def settings_code(owner: str, values: dict[str, str]) -> str:
+    """The statements of a process of a launcher that give attributes their values."""
+    lines = [f"    {owner}.{name} = {value}" for name, value in values.items()]
+    return "\n".join([f"if {IN_LAUNCH}:  # torchrun, accelerate launch", *lines])
 
 
 def switches(program: Program, started: StartedWorker, options: dict[str, str]) -> dict[str, str]:
@@ -427,13 +218,9 @@ def switches(program: Program, started: StartedWorker, options: dict[str, str]) 
         answer = truth(program, started, module, test, values)
         if answer is wanted:
             continue
-        for option in program.options.values():
-            if answer is None or option.default not in (None, False):
-                continue
-            if not option.is_switch and option.default is not False:
-                continue
-            if truth(program, started, module, test, values | {option.dest: True}) is wanted:
-                found[option.dest] = "True"
+        for name in possible_switches(program, module, test, is_known=answer is not None):
+            if truth(program, started, module, test, values | {name: True}) is wanted:
+                found[name] = "True"
                 break
         else:
             raise NotLaunchableError(
@@ -441,6 +228,41 @@ def switches(program: Program, started: StartedWorker, options: dict[str, str]) 
                 f" {module.source.file}"
             )
     return found
+
+
+def possible_switches(
+    program: Program, module: Module, test: ast.expr, *, is_known: bool
+) -> Iterator[str]:
+    """Options that are off by default, where the answer is known, and settings that it asks for."""
+    for option in program.options.values() if is_known else ():
+        if option.is_switch or option.default is False:
+            yield option.dest
+    for node in everywhere(test, ast.Attribute):
+        is_off = all(
+            is_false(value)
+            for where in program.modules
+            for value in where.attribute_values.get(node.attr, ())
+        )
+        if isinstance(node.value, ast.Name) and is_off and node.attr not in program.options:
+            yield node.attr
+
+
+def kept_switches(program: Program, options: dict[str, str]) -> Iterator[Edit]:
+    """Edits of tests that turn a switch off, ``if len(cards) == 1: args.distributed = False``."""
+    for module in program.modules:
+        for name in (name for name, value in options.items() if value == "True"):
+            for value in module.attribute_values.get(name, ()):
+                stmt = module.statement(value)
+                test = module.parents[stmt]
+                if (
+                    not isinstance(test, ast.If)
+                    or stmt not in test.body
+                    or is_elif(module.parents[test], test)
+                ):
+                    raise NotLaunchableError(
+                        f"line {stmt.lineno} of {module.source.file} sets {name}, too"
+                    )
+                yield Rewrite(test.test, f"{module.conjunct(test.test)} and {NO_LAUNCHER}")
 
 
 def tests_of_counts(
@@ -458,131 +280,6 @@ def tests_of_counts(
                 code = code if wanted else f"{module.conjunct(test)} and {NO_LAUNCHER}"
                 yield Rewrite(test, code)
                 break
-
-
-def tests_on_the_way(
-    program: Program, started: StartedWorker
-) -> Iterator[tuple[Module, ast.expr, bool]]:
-    """The tests around the start of the ranks, with the answer that leads there."""
-    child: ast.AST = started.stmt
-    module = started.module
-    for up in module.ancestors(started.stmt):
-        if isinstance(up, ast.If) and child is not up.test and not is_main_guard(up.test):
-            yield module, up.test, any(child is each for each in up.body)
-        elif isinstance(up, ast.For | ast.While | ast.Try | ast.Match):
-            raise NotLaunchableError("it stands in a loop, a try or a match")
-        child = up
-
-
-def is_main_guard(test: ast.expr) -> bool:
-    return any(name.id == "__name__" for name in everywhere(test, ast.Name))
-
-
-def truth(
-    program: Program,
-    started: StartedWorker,
-    module: Module,
-    test: ast.expr,
-    values: dict[str, object],
-) -> bool | None:
-    """The answer of a test with these ``values``, and other options as by default."""
-    answer = value_of(program, started, module, test, values)
-    return None if answer is UNKNOWN else bool(answer)
-
-
-UNKNOWN = object()
-
-
-def value_of(
-    program: Program,
-    started: StartedWorker,
-    module: Module,
-    node: ast.expr,
-    values: dict[str, object],
-    depth: int = 0,
-) -> object:
-    """The value of an expression, as `truth` says; UNKNOWN where it cannot be told."""
-
-    def of(inner: ast.expr) -> object:
-        return value_of(program, started, module, inner, values, depth + 1)
-
-    match node:
-        case ast.Constant():
-            return node.value
-        case ast.UnaryOp(op=ast.Not()):
-            inner = of(node.operand)
-            return UNKNOWN if inner is UNKNOWN else not inner
-        case ast.UnaryOp(op=ast.USub(), operand=ast.Constant(value=int() as value)):
-            return -value
-        case ast.BoolOp():
-            parts = [of(each) for each in node.values]
-            decisive = isinstance(node.op, ast.Or)
-            if any(each is not UNKNOWN and bool(each) is decisive for each in parts):
-                return decisive
-            return UNKNOWN if UNKNOWN in parts else not decisive
-        case ast.Compare():
-            sides = [of(each) for each in (node.left, *node.comparators)]
-            if UNKNOWN in sides:
-                return UNKNOWN
-            pairs = zip(node.ops, pairwise(sides), strict=True)
-            return all(compared(op, *pair) for op, pair in pairs)
-        case ast.Call() if counts_cards(module, node):
-            return values[COUNT]
-        case ast.Call() if module.dotted(node.func) == "torch.cuda.is_available":
-            return values[HAS_CARDS]
-        case ast.Name() | ast.Attribute() if depth < 8:
-            if isinstance(node, ast.Attribute) and node.attr in values:
-                return values[node.attr]
-            if is_count(program, started, module, node):
-                return values[COUNT]
-            return bound_value(program, started, module, node, values, depth)
-    return UNKNOWN
-
-
-def compared(op: ast.cmpop, one: object, other: object) -> bool:
-    """The answer of one comparison; False for what has no order."""
-    match op:
-        case ast.Eq() | ast.Is():
-            return one == other
-        case ast.NotEq() | ast.IsNot():
-            return one != other
-    if not (isinstance(one, int | float) and isinstance(other, int | float)):
-        return False
-    match op:
-        case ast.Gt():
-            return one > other
-        case ast.GtE():
-            return one >= other
-        case ast.Lt():
-            return one < other
-        case ast.LtE():
-            return one <= other
-    return False
-
-
-def bound_value(
-    program: Program,
-    started: StartedWorker,
-    module: Module,
-    node: ast.Name | ast.Attribute,
-    values: dict[str, object],
-    depth: int,
-) -> object:
-    """The value of a name or an attribute by what is assigned to it, or by the option's default."""
-    places: list[Place] = []
-    if isinstance(node, ast.Attribute):
-        places = [(m, v) for m in program.modules for v in m.attribute_values.get(node.attr, ())]
-    elif not places:
-        places = [(module, each) for each in module.alternatives(node, node)]
-    found = [value_of(program, started, where, value, values, depth + 1) for where, value in places]
-    if found and all(each == found[0] and each is not UNKNOWN for each in found):
-        return found[0]
-    if places or not isinstance(node, ast.Attribute) or node.attr not in program.options:
-        return UNKNOWN
-    option = program.options[node.attr]
-    if option.default is None and option.is_switch:
-        return False
-    return option.default
 
 
 def refuse_shared_objects(program: Program, started: StartedWorker) -> None:

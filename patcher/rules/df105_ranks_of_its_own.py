@@ -8,7 +8,8 @@ At run time  Right as "python script.py". Under torchrun or accelerate launch ea
 Example      torch.multiprocessing.spawn(worker, args=(size,), nprocs=size)
 Fix          A process of a launcher calls the worker once, with LOCAL_RANK for its number. The
              script goes on counting, and what it counts with is the launcher's: the processes of
-             a machine, the machines and the machine's number. Where it counts the ranks of one
+             a machine, the machines and the machine's number. What it draws at random for all ranks
+             they draw by one seed, the launcher's port. Where it counts the ranks of one
              machine only, ranks on several stop. Not done, and nothing else repaired, where how it
              counts cannot be told, where its processes share a queue or a lock, or where it goes on
              alone when they are done; the finding says which. Then call the worker once instead of
@@ -21,9 +22,10 @@ Source       torch.multiprocessing.spawn; https://docs.pytorch.org/docs/stable/e
 from collections.abc import Iterator
 
 from ..analysis.ranks.spawning import spawned_ranks
+from ..analysis.ranks.started_workers import NotLaunchableError
 from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
-from ..fixes.launched_worker import NotLaunchableError, edits_to_launch
+from ..fixes.launched_worker import edits_to_launch
 
 CODE, SEVERITY, SAFETY = "DF105", Severity.NOTE, Safety.SAFE
 

@@ -178,8 +178,8 @@ def _arithmetic(module: Module, node: ast.BinOp, depth: int) -> Values:
         # and for the ranks of a machine, of which the first is taken for rank 0.
         if second == WORLD_OF_EACH and first[1:] == (0, 1):
             return first
-        counts_ranks = first[1:] == (0, 1) and OF_A_MACHINE.search(module.text(node.right))
-        return (UNKNOWN, 0, 1) if counts_ranks else ALL_UNKNOWN
+        is_of_machine = first[1:] == (0, 1) and counts_a_machine(module, node.right)
+        return (UNKNOWN, 0, 1) if is_of_machine else ALL_UNKNOWN
     operate = ARITHMETIC.get(type(node.op))
     if operate is None:
         return ALL_UNKNOWN
@@ -189,6 +189,11 @@ def _arithmetic(module: Module, node: ast.BinOp, depth: int) -> Values:
             for pair in zip(first, second, strict=True)
         ]
     )
+
+
+def counts_a_machine(module: Module, node: ast.expr) -> bool:
+    """Whether a number sounds of the processes or the cards of one machine."""
+    return bool(OF_A_MACHINE.search(module.text(node)))
 
 
 def _walrus(module: Module, node: ast.NamedExpr, depth: int) -> Values:

@@ -25,8 +25,8 @@ CONVERSIONS = ("int", "str")
 Place = tuple[Module, ast.expr]
 
 
-class NotAWorkerError(Exception):
-    """What is started cannot be told to be one function with a number of its own."""
+class NotLaunchableError(Exception):
+    """Why a launcher could not start the script's ranks."""
 
 
 @record
@@ -65,12 +65,12 @@ class StartedWorker:
 
 
 def started_worker(program: Program, module: Module, call: ast.Call) -> StartedWorker:
-    """What a call that starts ranks lets each of them run. Raises NotAWorkerError if unclear."""
+    """What a call that starts ranks lets each of them run. Raises NotLaunchableError if unclear."""
     if module.last_name(call.func) in ("spawn", "start_processes"):
         return started_by_spawn(program, module, call)
     if module.last_name(call.func) == "Process":
         return started_in_loop(program, module, call)
-    raise NotAWorkerError("it starts itself as a command")
+    raise NotLaunchableError("it starts itself as a command")
 
 
 def started_by_spawn(program: Program, module: Module, call: ast.Call) -> StartedWorker:
@@ -79,14 +79,14 @@ def started_by_spawn(program: Program, module: Module, call: ast.Call) -> Starte
     join = argument(call, 3, "join")
     waits = join is None or (isinstance(join, ast.Constant) and join.value is True)
     if not isinstance(stmt, ast.Expr | ast.Return) or stmt.value is not call or not waits:
-        raise NotAWorkerError("the script goes on while its ranks run")
+        raise NotLaunchableError("the script goes on while its ranks run")
     worker, count = argument(call, 0, "fn"), argument(call, 2, "nprocs")
     if worker is None or count is None:
-        raise NotAWorkerError("it starts one process")
+        raise NotLaunchableError("it starts one process")
     home, function = function_of(program, module, worker)
     number = first_parameter(function)
     if not number:
-        raise NotAWorkerError(f"{module.text(worker)} takes no number")
+        raise NotLaunchableError(f"{module.text(worker)} takes no number")
     passed = elements(argument(call, 1, "args"))
     scope = function
     return StartedWorker(module, stmt, worker, home, function, number, home, scope, count, passed)
@@ -104,14 +104,14 @@ def started_in_loop(program: Program, module: Module, call: ast.Call) -> Started
         or module.dotted(counting.func) != "range"
         or len(counting.args) != 1
     ):
-        raise NotAWorkerError("no loop over range() starts its processes")
+        raise NotLaunchableError("no loop over range() starts its processes")
     worker = argument(call, 1, "target")
     if worker is None or keyword(call, "kwargs") is not None:
-        raise NotAWorkerError("what each rank runs, and with what, cannot be told")
+        raise NotLaunchableError("what each rank runs, and with what, cannot be told")
     home, function = function_of(program, module, worker)
     name, scope = loop.target.id, module.function(loop)
     if len(module.stores[scope, name]) != 1:
-        raise NotAWorkerError(f"{name} counts other things, too")
+        raise NotLaunchableError(f"{name} counts other things, too")
     stmt = module.statement(call)
     kept: list[ast.stmt] = []
     process = {target.id for target in everywhere(stmt, ast.Name) if target in stored(stmt)}
@@ -123,7 +123,7 @@ def started_in_loop(program: Program, module: Module, call: ast.Call) -> Started
             for part in ast.walk(each)
         )
         if not isinstance(each, ast.Assign | ast.Expr) or has_long_text:
-            raise NotAWorkerError(f"line {each.lineno} stands between them")
+            raise NotLaunchableError(f"line {each.lineno} stands between them")
         kept.append(each)
     passed = elements(argument(call, 3, "args"))
     return StartedWorker(
@@ -169,9 +169,9 @@ def function_of(program: Program, module: Module, worker: ast.expr) -> tuple[Mod
     }
     one = next(iter(found)) if len(found) == 1 else None
     if one is None or not isinstance(one[1], FUNCTIONS):
-        raise NotAWorkerError("what each rank runs is no one function that can be seen")
+        raise NotLaunchableError("what each rank runs is no one function that can be seen")
     if not isinstance(one[0].parents.get(one[1]), ast.Module):
-        raise NotAWorkerError(f"{module.text(worker)} is no function of its module")
+        raise NotLaunchableError(f"{module.text(worker)} is no function of its module")
     return one[0], one[1]
 
 
@@ -206,7 +206,7 @@ def origins(
     values: list[Place] = []
     if depth < MAX_DEPTH and not is_number_of(started, module, node):
         values = list(values_behind(program, started, module, node))
-    if not values or (isinstance(node, ast.Attribute) and node.attr in program.options):
+    if not values or (isinstance(node, ast.Attribute) and is_setting(program, node)):
         yield module, node
     for where, value in values:
         yield from origins(program, started, where, value, depth + 1)
@@ -238,6 +238,26 @@ def values_behind(
                     yield where, given
         elif (found := program.resolve(module, node)) and isinstance(found[1], ast.expr):
             yield found[0], found[1]
+
+
+def is_setting(program: Program, node: ast.Attribute) -> bool:
+    """Whether an attribute is an option, or of a configuration that is read from elsewhere.
+
+    The script gives it no value of its own, unless under a test, or made of the setting itself.
+    """
+    if node.attr in program.options:
+        return True
+    return (
+        isinstance(node.value, ast.Name)
+        and node.value.id not in ("self", "cls")
+        and all(
+            is_left_to_launchers(where, value)
+            or mentions(value, node.attr)
+            or isinstance(where.parents[where.statement(value)], ast.If)
+            for where in program.modules
+            for value in where.attribute_values.get(node.attr, ())
+        )
+    )
 
 
 def is_left_to_launchers(module: Module, value: ast.expr) -> bool:
