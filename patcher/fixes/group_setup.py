@@ -144,10 +144,12 @@ def made_once(
 
     What the set-up tells the arguments stays behind them.
     """
-    guard, first = main_guard(module), first_step(module)
-    if guard is None and first is None:
+    if (guard := main_guard(module)) is not None:
+        start = Insert(guard, whole, "first")
+    elif (first := first_step(module)) is not None:
+        start = Insert(first, whole)
+    else:
         return ()
-    start = Insert(guard, whole, "first") if guard is not None else Insert(first, whole)
     told = code.removeprefix(whole)
     if not told:
         return (start,)

@@ -76,14 +76,14 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from divided_again(program, loop)
         if loop.accumulation is None or loop.loader is None:
             continue
-        for each in (loop, loop_of_caller(program, loop)):
-            if each is not None:
-                quantities = step_quantities(each)
-                parts = computed_from(each, quantities) - quantities
-                yield from steps_rounded_down(program, each, parts)
-                yield from resumed_by_floor(program, each)
-                for scope in method_bodies(each):
-                    yield from micro_batch_counts(program, each, scope, quantities)
+        for seen in (loop, loop_of_caller(program, loop)):
+            if seen is not None:
+                quantities = step_quantities(seen)
+                parts = computed_from(seen, quantities) - quantities
+                yield from steps_rounded_down(program, seen, parts)
+                yield from resumed_by_floor(program, seen)
+                for scope in method_bodies(seen):
+                    yield from micro_batch_counts(program, seen, scope, quantities)
 
 
 def method_bodies(loop: TrainLoop) -> list[list[ast.stmt]]:
