@@ -34,7 +34,7 @@ from ..analysis.batches.example_counts import (
     sizes_of_batches,
 )
 from ..analysis.ranks.rank_reach import is_world_size
-from ..analysis.training.called_each_epoch import loop_of_caller
+from ..analysis.training.loop_of_caller import loop_of_caller
 from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import steps_with_micro_batches
 from ..analysis.training.train_loops import TrainLoop, is_over_numbers
@@ -89,7 +89,7 @@ def findings(program: Program) -> Iterator[Finding]:
 def method_bodies(loop: TrainLoop) -> list[list[ast.stmt]]:
     """The body of the function that trains and, if it is a method, of the class's other methods."""
     module = loop.module
-    function = module.function(loop.steps)
+    function = module.function(loop.place)
     owner = None if function is None else module.parents[function]
     methods = owner.body if isinstance(owner, ast.ClassDef) else []
     others = [m.body for m in methods if isinstance(m, Function) and m is not function]
@@ -410,7 +410,7 @@ def computed_from(loop: TrainLoop, quantities: set[str]) -> set[str]:
     for stmt in reversed(within(loop.scope, ast.Assign)):
         if any(module.text(target) in texts for target in stmt.targets):
             parts = everywhere(stmt.value, ast.Name)
-            texts |= {part.id for part in parts if not is_within(part, loop.steps)}
+            texts |= {part.id for part in parts if not is_within(part, loop.place)}
     return texts
 
 
