@@ -131,3 +131,18 @@ def test_so_does_that_of_a_caller_whose_trainer_counts_the_epochs(total: str) ->
 
 def test_a_caller_without_a_name_for_the_accumulation_is_left_to_the_audit() -> None:
     assert found("DF702", INSIDE.format(total=TOTALS[0])) == []
+
+
+def test_another_method_of_the_trainer_is_told_of_once() -> None:
+    text = INSIDE.format(total="args.steps")
+    made = "        self.optimizer, self.scheduler = optimizer, scheduler\n"
+    text = text.replace(
+        made,
+        """\
+        total = len(loader) * args.epochs
+        self.optimizer = optimizer
+        self.scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+        self.train()
+""",
+    ).replace(", args).train()", ", args)")
+    assert len(found("DF702", text)) == 1

@@ -76,14 +76,21 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from divided_again(program, loop)
         if loop.accumulation is None or loop.loader is None:
             continue
-        for seen in (loop, loop_of_caller(program, loop)):
-            if seen is not None:
-                quantities = step_quantities(seen)
-                parts = computed_from(seen, quantities) - quantities
-                yield from steps_rounded_down(program, seen, parts)
-                yield from resumed_by_floor(program, seen)
-                for scope in method_bodies(seen):
-                    yield from micro_batch_counts(program, seen, scope, quantities)
+        counted = [*steps_miscounted(program, loop)]
+        yield from counted
+        if (seen := loop_of_caller(program, loop)) is not None:
+            told = {finding.at for finding in counted}  # in other methods of one class
+            yield from (each for each in steps_miscounted(program, seen) if each.at not in told)
+
+
+def steps_miscounted(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """What counts micro-batches, or leaves out steps, in the function around a loop or a call."""
+    quantities = step_quantities(loop)
+    parts = computed_from(loop, quantities) - quantities
+    yield from steps_rounded_down(program, loop, parts)
+    yield from resumed_by_floor(program, loop)
+    for scope in method_bodies(loop):
+        yield from micro_batch_counts(program, loop, scope, quantities)
 
 
 def method_bodies(loop: TrainLoop) -> list[list[ast.stmt]]:
