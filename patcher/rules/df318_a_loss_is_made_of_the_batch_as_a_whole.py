@@ -51,8 +51,8 @@ def findings(program: Program) -> Iterator[Finding]:
     for loop in loops_that_step(program):
         for module, node in bent_means(program, loop):
             yield Finding(module, node, f"{module.text(node)[:60]} bends a mean over the batch")
-        for evidence in steps_within(loop):
-            yield Finding(loop.module, *evidence)
+        for step in steps_within(loop):
+            yield Finding(loop.module, *step)
         evidence = next(evidences_in_steps(loop), None)
         if evidence is not None and loop.module.function(loop.steps) not in told - {None}:
             yield Finding(loop.module, *evidence)
