@@ -875,3 +875,11 @@ def test_a_step_that_a_rank_skips_behind_its_backward_pass_is_skipped_by_all(
         assert after in fixed("DF506", text)
     else:
         assert found("DF506", text) == []
+
+
+def test_a_number_by_which_losses_are_written_down_is_all_ranks_own() -> None:
+    leaves = "            if global_step > 99:\n                break"
+    behind = f"kept[:, global_step] = loss.item()\n{leaves}"
+    text = loop(early="kept = torch.zeros(1, 100)", behind=behind)
+    assert found("DF506", text) == []
+    assert found("DF506", text.replace("if global_step > 99", "if kept[0, 0] > 99")) != []

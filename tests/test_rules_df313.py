@@ -67,6 +67,7 @@ def test_so_is_what_it_puts_into_a_tensor_that_a_model_keeps() -> None:
         script("keys.mul_(2).add_(self.queue[0])"),
         script("self.queue += 1"),  # the same on all ranks
         script("self.other = keys"),
+        script("b, n = keys.shape\n        self.queue = grid_of(n).to(keys.device)"),
         script(wrapper="Sequential"),
     ],
 )

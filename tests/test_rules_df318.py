@@ -64,6 +64,10 @@ NOOP: list[tuple[str, str]] = [
         "torch.nn.parallel.DistributedDataParallel(Net())", "Net()").replace(
         "torch.distributed.init_process_group", "print")),
     ("what no step calls", script(result="x.mean(0).log().sum()", step="loss = model(x).mean()")),
+    ("a step for each task", script(step="for task in x:\n            grads = torch.autograd.grad("
+        "task.mean(), model.parameters(), create_graph=True)\n        loss = model(x).mean()")),
+    ("the gradients of inputs", script(step="grads = torch.autograd.grad(model(x).sum(), x,"
+        " create_graph=True)[0]; loss = grads.pow(2).mean()")),
     ("the rotation of each example", script(result="(torch.svd(x @ y)[0] - y).mean()")),
     ("a norm of each example's matrix",
         script(result="torch.norm(x, 'nuc', dim=(1, 2)).mean()")),
@@ -89,6 +93,14 @@ TOLD: list[tuple[str, str, str]] = [
         "in a step",
         script(step="p = model(x).softmax(1); loss = -torch.norm(p, 'nuc')"),
         "torch.norm(p, 'nuc') has the singular values",
+    ),
+    (
+        "a step within the step",
+        script(
+            step="inner = model(x).mean()\n        grads = torch.autograd.grad(inner,"
+            " model.parameters(), create_graph=True)\n        loss = stepped(model, grads)(x)"
+        ),
+        "a step within the step goes by",
     ),
     (
         "by a function that an object has",

@@ -280,3 +280,22 @@ def test_a_loss_that_is_unpacked_and_bound_again_is_the_models(back: str, more: 
     text = script("loss, out = model(x, y)", UNPACKED.format(more=more), back)
     told = [each.because for each in found("DF312", text.replace("torch.nn.Linear(2, 2)", "Net()"))]
     assert told == (["loss is a sum and a mean, added"] if more else [])
+
+
+BALANCED = "F.binary_cross_entropy_with_logits(model(x), y, weight, reduction='sum')"
+
+
+@pytest.mark.parametrize(
+    ("change", "loss", "is_sum"),
+    [
+        ("weight /= weight.sum()", BALANCED, False),
+        ("weight /= weight.sum()", "(weight * (model(x) - y)).sum()", False),
+        ("weight /= 2", BALANCED, True),
+        ("weight *= 3", "(weight * (model(x) - y)).sum()", True),
+    ],
+)
+def test_weights_that_are_shared_out_among_the_batch_make_a_mean(
+    change: str, loss: str, is_sum: bool
+) -> None:
+    text = script(f"weight = (y > 0).float()\n    {change}\n    loss = {loss}")
+    assert bool(found("DF312", text)) is is_sum

@@ -154,12 +154,13 @@ def found_in(module: Module, count: ast.expr) -> ast.expr | None:
         places = module.definition(places, places) or places
     if isinstance(places, ast.Call) and module.last_name(places.func) in ("nonzero", "argwhere"):
         return argument_or_owner(module, places)
-    while isinstance(places, ast.Call) and module.last_name(places.func) in ("view", "reshape"):
-        places = argument_or_owner(module, places)
-    if not isinstance(places, ast.Subscript):
-        return None
-    rows = places.slice.elts[0] if isinstance(places.slice, ast.Tuple) else places.slice
-    return rows if is_mask(module, rows) else None
+    picked: ast.expr | None = places
+    while isinstance(picked, ast.Call) and module.last_name(picked.func) in ("view", "reshape"):
+        picked = argument_or_owner(module, picked)
+    match picked:
+        case ast.Subscript(slice=ast.Tuple(elts=[rows, *_]) | rows):
+            return rows if is_mask(module, rows) else None
+    return None
 
 
 def argument_or_owner(module: Module, call: ast.Call) -> ast.expr | None:

@@ -17,6 +17,7 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.loss_names import contents
 from ..analysis.language.name_flow import flows
 from ..analysis.training.frameworks import COLLECTIVES
 from ..analysis.training.program import Program, trains_on_several_devices
@@ -147,8 +148,8 @@ def buffer_name(node: ast.expr) -> str:
 
 
 def reads_any(node: ast.expr, names: set[str]) -> bool:
-    """Whether an expression reads one of the names."""
-    return any(each.id in names for each in everywhere(node, ast.Name))
+    """Whether an expression reads one of the names, and not only its shape or device."""
+    return not names.isdisjoint(contents(node))
 
 
 def gathers(module: Module, method: Function) -> bool:

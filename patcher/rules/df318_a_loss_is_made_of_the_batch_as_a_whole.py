@@ -2,7 +2,8 @@
 
 What         A loss is no mean over examples: it takes the logarithm of a mean prediction, the
              variance or covariance of features, the distances of all pairs of examples, or the root
-             of a mean. Or it is of the examples with the largest losses, or the smallest.
+             of a mean. Or it is of the examples with the largest losses, or the smallest, or goes
+             through a step within the step, as those do that learn weights of examples.
 At run time  Each rank computes it of its own part of the batch, and the mean of the ranks' losses
              is another number than the loss of them all: N ranks train otherwise than one process
              does with the global batch. So does accumulation. Nothing crashes.
@@ -20,7 +21,11 @@ from itertools import chain
 
 from ..analysis.batches.batch_scales import scales_of_batch
 from ..analysis.batches.bent_means import CHOSEN, bent_means
-from ..analysis.batches.whole_batch_losses import evidences_in_steps, losses_of_whole_batches
+from ..analysis.batches.whole_batch_losses import (
+    evidences_in_steps,
+    losses_of_whole_batches,
+    steps_within,
+)
 from ..analysis.models.wrapping import loops_that_step
 from ..analysis.settings.in_batch_negatives import masked_products, masks_of_batches, whole_scores
 from ..analysis.training.program import Program, runs_in_training_step, trains_on_several_devices
@@ -53,6 +58,8 @@ def findings(program: Program) -> Iterator[Finding]:
                 "chooses in the batch of one rank" if is_choice else "bends a mean over the batch"
             )
             yield Finding(module, node, f"{module.text(node)[:60]} {does}")
+        for step in steps_within(loop):
+            yield Finding(loop.module, *step)
         evidence = next(chain(evidences_in_steps(loop), scales_of_batch(loop)), None)
         if evidence is not None and loop.module.function(loop.steps) not in told - {None}:
             yield Finding(loop.module, *evidence)

@@ -209,7 +209,11 @@ def of_call(
         assert isinstance(call.func, ast.Attribute)
         return reduction_of(program, module, call.func.value, accumulation, depth + 1)
     if name in FUNCTIONS_OF_LOSS or is_asked(call):
-        return asked_for(call)
+        kind = asked_for(call)
+        weights = argument(call, 2, "weight") if kind is Reduction.SUM else None
+        if name.startswith("binary") and isinstance(weights, ast.Name):
+            return Reduction.UNKNOWN if is_divided(program, module, weights) else kind
+        return kind
     if isinstance(call.func, ast.Name):
         made = makers_of(program, module, call.func)
     elif isinstance(call.func, ast.Attribute):
@@ -270,6 +274,8 @@ def of_elements(program: Program, module: Module, tensor: ast.expr, depth: int =
         return of_elements(program, module, part, depth + 1)
 
     match tensor:
+        case ast.Name() if is_divided(program, module, tensor):
+            return Reduction.UNKNOWN
         case ast.Name() if depth < MAX_DEPTH and (values := module.alternatives(tensor, tensor)):
             return together([of(value) for value in values])
         case ast.Call() if (parts := averaged_dimensions(module, tensor)) is not None:
@@ -293,6 +299,19 @@ def of_elements(program: Program, module: Module, tensor: ast.expr, depth: int =
             by_number = is_factor(program, tensor.right) or is_of_each_example(tensor.right)
             return of(tensor.left) if by_number else Reduction.UNKNOWN
     return Reduction.SUM
+
+
+def is_divided(program: Program, module: Module, tensor: ast.Name) -> bool:
+    """Whether a statement has divided a tensor by what may be a number of examples.
+
+    ``weights /= weights.sum()``, after which a sum that they weigh is a mean.
+    """
+    return any(
+        isinstance(change.op, ast.Div)
+        and not is_factor(program, change.value)
+        and not is_of_each_example(change.value)
+        for change in changes_in_place(module, tensor, module.alternatives(tensor, tensor))
+    )
 
 
 def is_of_each_example(node: ast.expr) -> bool:

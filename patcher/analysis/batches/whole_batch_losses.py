@@ -12,6 +12,7 @@ from ...source.tree import (
     argument,
     bound_names,
     everywhere,
+    is_false,
     keyword,
     names_within,
     parameters,
@@ -36,6 +37,7 @@ LOSS = re.compile(
     r"loss|criteri|coral|mmd|barlow|twins|corr|cov|redundan|vic_?reg|whiten", re.IGNORECASE
 )
 PREDICTION = re.compile("softmax|prob|logit|pred", re.IGNORECASE)
+WEIGHTS = re.compile("param|weight|theta", re.IGNORECASE)
 ENTROPY = re.compile("entropy", re.IGNORECASE)
 WATCHED = re.compile("perplex|usage|util", re.IGNORECASE)  # of a codebook, which is printed
 GATHERS = re.compile("gather|all_reduce", re.IGNORECASE)
@@ -95,6 +97,25 @@ def evidences_in_steps(loop: TrainLoop) -> Iterator[Evidence]:
         is_sum = isinstance(product.op, ast.MatMult) and is_turned(product.left)
         if is_sum and of_losses.intersection(bound_names(module.statement(product))):
             yield product, f"{module.text(product)[:60]} sums over the batch"
+
+
+def steps_within(loop: TrainLoop) -> Iterator[Evidence]:
+    """A step inside a step: of a copy, by gradients of this rank's batch, which losses go through.
+
+    Not of each task of a batch, as in a loop of its own.
+    """
+    module = loop.module
+    for call in within(loop.steps.body, ast.Call):
+        graph = keyword(call, "create_graph")
+        is_kept = graph is not None and not is_false(graph.value)
+        if module.last_name(call.func) != "grad" or not is_kept:
+            continue
+        weights = argument(call, 1, "inputs")
+        made = None if weights is None else module.definition(weights, weights)
+        texts = [module.text(each) for each in (weights, made) if each is not None]
+        around = next(up for up in module.ancestors(call) if isinstance(up, ast.For | ast.While))
+        if around is loop.steps and any(WEIGHTS.search(text) for text in texts):
+            yield call, "a step within the step goes by the gradients of this rank's batch alone"
 
 
 def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iterator[Evidence]:

@@ -41,8 +41,10 @@ def wrappers_in_parts(program: Program) -> Iterator[tuple[Module, ast.Name, bool
         return
     for module, call in program.calls_to(*SAVERS):
         saved = argument(call, 0, "obj")
-        for made, names in containers(module, saved) if isinstance(saved, ast.Name) else ():
-            scope = module.scope_statements(saved)
+        if not isinstance(saved, ast.Name):
+            continue
+        scope = module.scope_statements(saved)
+        for made, names in containers(module, saved):
             uses = [use for use in names_within(scope, names) if isinstance(use.ctx, ast.Load)]
             is_for_files = all(is_saved_or_named(module, use) for use in uses)
             for value in made.args:

@@ -188,8 +188,15 @@ class DivergenceWalk:
                     tainted -= {name, size_of(name), parts_of(name)}
 
     def bound_in(self, target: ast.expr) -> list[str]:
-        """The variables that an assignment to a target gives a value, or a part of one."""
-        names = {node: self.name_of(node) for node in below(target)}
+        """The variables that an assignment to a target gives a value, or a part of one.
+
+        Not ``step`` of ``losses[step] = loss``.
+        """
+        parts = below(target)
+        index = {
+            node for part in parts if isinstance(part, ast.Subscript) for node in below(part.slice)
+        }
+        names = {node: self.name_of(node) for node in parts if node not in index}
         owners = {node.value for node in names if isinstance(node, ast.Attribute) and names[node]}
         return [name for node, name in names.items() if name and node not in owners]
 

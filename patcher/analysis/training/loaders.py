@@ -101,7 +101,7 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
             return _trace_call(graph, module, node, depth)
         case ast.Name():
             loader = _trace_name(graph, module, node, depth)
-            return loader and _with_local_name(graph, module, loader, node)
+            return loader and _with_local_name(graph, module, loader, node, depth)
         case ast.Attribute():
             loader = _trace_attribute(graph, module, node, depth)
             name = "" if loader is None else loader.name_in(module.text(node))
@@ -174,7 +174,9 @@ def _dictionaries(
             yield from ((*each, call) for each in values_of(graph, source, result))
 
 
-def _with_local_name(graph: CallGraph, module: Module, loader: Loader, node: ast.Name) -> Loader:
+def _with_local_name(
+    graph: CallGraph, module: Module, loader: Loader, node: ast.Name, depth: int
+) -> Loader:
     """The loader with its name in the function around ``node``; a first name there stays.
 
     ``bar = tqdm(DataLoader(…))`` is no name: the bar has no sampler. Nor is one that is given to
@@ -189,15 +191,17 @@ def _with_local_name(graph: CallGraph, module: Module, loader: Loader, node: ast
     if made and not is_around and returns_one_of(graph, module, made, AROUND):
         owners = {module.enclosing_class(each) for each in (node, loader.scope) if each}
         is_kept = loader.name.startswith("self.") and loader.scope and len(owners) == 1
-        name = loader.name if is_kept else _name_passed(graph, module, made, loader)
+        name = loader.name if is_kept else _name_passed(graph, module, made, loader, depth)
         return replace(loader, name=name, scope=scope)
     return replace(loader, name="" if is_around else loader.name_in(node.id), scope=scope)
 
 
-def _name_passed(graph: CallGraph, module: Module, call: ast.Call, loader: Loader) -> str:
+def _name_passed(
+    graph: CallGraph, module: Module, call: ast.Call, loader: Loader, depth: int
+) -> str:
     """The name by which a call gets a loader, ``bar_of(loader)``; empty if it gets it by none."""
     named = (each for each in argument_values(call) if isinstance(each, ast.Name | ast.Attribute))
-    found = (trace_loader(graph, module, each) for each in named)
+    found = (trace_loader(graph, module, each, depth + 1) for each in named)
     return next((each.name for each in found if each and each.is_same(loader)), "")
 
 
@@ -227,7 +231,7 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
     results = _possible_results(graph, module, call)
     found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
     if found is not None and found.name.startswith("self."):  # the object's, of a bar perhaps
-        passed = _name_passed(graph, module, call, found)
+        passed = _name_passed(graph, module, call, found, depth)
         if passed and module.enclosing_class(call) is None:
             return replace(found, name=passed, scope=module.function(call))
     return found or _trace_iterated(graph, module, call, depth)
