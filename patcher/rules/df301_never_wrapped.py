@@ -266,9 +266,9 @@ def left_out(program: Program) -> Iterator[Finding]:
                 because = f"{name} is another model from here on, which is trained in no wrapper"
                 yield Finding(where, anew, because)
     for loop in loops_that_step(program):
-        if (name := model_made_bare(program, loop)) is not None:
-            because = f"{name.id} is made in this function and trained, and nothing wraps it"
-            yield Finding(loop.module, name, because)
+        if (bare := model_made_bare(program, loop)) is not None:
+            because = f"{bare.id} is made in this function and trained, and nothing wraps it"
+            yield Finding(loop.module, bare, because)
     model = left_bare(program)
     if not model:
         return
