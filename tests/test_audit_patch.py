@@ -16,7 +16,8 @@ from ddpfix.patcher.audit import all_obligations, audit
 from ddpfix.patcher.audit.verdict import Answer, AuditVerdict
 from ddpfix.patcher.capabilities import Capability
 from ddpfix.patcher.editing.edits import Replace
-from ddpfix.patcher.engine.audited import UNREADABLE, WAYS_OUT, line_before, way_out
+from ddpfix.patcher.engine.audited import UNREADABLE, WAYS_OUT, way_out
+from ddpfix.patcher.engine.disk_lines import line_on_disk
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Finding
 from planted import GOOD
@@ -126,7 +127,7 @@ LINES = [
 def test_a_line_of_the_result_is_one_of_the_original(
     old: str, new: str, line: int, expected: int
 ) -> None:
-    assert line_before(old, new, line) == expected
+    assert line_on_disk(module(old), module(new), line) == expected
 
 
 ON_RANK_0 = """

@@ -126,7 +126,7 @@ def test_all_together_leave_a_script_that_compiles_checks_clean_and_is_stable(
     path = tmp_path / "it" / "run.py"
     result = patch(path, unsafe=True, capabilities=all_capabilities())
     if result.refusal:
-        assert "DF105" in result.refusal  # mp_spawn
+        assert "DF105" in result.refusal  # results_by_queue
         return
     assert result.remaining == []
     result.write()

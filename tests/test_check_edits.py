@@ -101,7 +101,7 @@ def test_several_files_are_one_repair(tmp_path: Path) -> None:
 
 def test_what_patch_refuses_has_no_edits(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
-    script.write_bytes((SHAPES / "mp_spawn.py").read_bytes())
+    script.write_bytes((SHAPES / "results_by_queue.py").read_bytes())
     assert patch(script).refusal
     found = checked(script)
     assert found["findings"]

@@ -67,6 +67,18 @@ RIGHT = {
     "another one beside it": (
         script("other = random.choice(self.files)\n        chosen = self.files[index] + other")
     ),
+    "words within it are drawn": script(
+        "chosen = [0] * 9\n        for place, word in enumerate(self.files[index].split()):\n"
+        "            other = random.choice(self.files)\n            chosen[place] = len(other)"
+    ),
+    "a file of its own is opened": (
+        script(
+            "with open(self.files[index]) as file:\n"
+            "            lines = file.readlines()\n"
+            "        start = random.choice(range(9))\n"
+            "        chosen = lines[start]"
+        )
+    ),
     "the index is the seed": script(f"random.seed(index)\n        {DRAWN}"),
     "nothing is seeded": script(DRAWN, ""),
     "seeds of each rank": script(DRAWN, "torch.manual_seed(7 + int(os.environ['RANK']))"),

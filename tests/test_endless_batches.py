@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """
 import itertools
@@ -45,6 +48,12 @@ PASSES = {
         "            batches = iter(loader)",
         "try:\n            yield next(batches)\n        except StopIteration:\n"
         f"            {SAMPLER}\n                {NUMBER}\n            batches = iter(loader)",
+    ),
+    "by methods of an iterator that ends": (
+        "try:\n            yield batches.__next__()\n        except StopIteration:\n"
+        "            batches = loader.__iter__()",
+        "try:\n            yield batches.__next__()\n        except StopIteration:\n"
+        f"            {SAMPLER}\n                {NUMBER}\n            batches = loader.__iter__()",
     ),
 }
 
@@ -159,3 +168,69 @@ def test_each_pass_of_an_object_has_an_order_of_its_own(name: str) -> None:
 def test_another_object_is_not_taken_for_one_without_end(parts: dict[str, str]) -> None:
     text = of_object(**parts)
     assert "self.loader.sampler" not in fixed("DF402", fixed("DF401", text))
+
+
+IN_A_FUNCTION = """
+import torch
+from torch.utils.data import DataLoader
+
+def infinite(loader):
+    while True:
+        yield from loader
+
+def train(step):
+    loss = model(next(batches)).mean()
+    optimizer.zero_grad()
+    loss.backward()
+    optimizer.step()
+    return loss.item()
+
+def validate():
+    model.eval()
+    total = 0
+    with torch.no_grad():
+        for batch in DataLoader(held_out, batch_size=8):
+            total += model(batch).sum().item()
+    return total
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+batches = infinite(DataLoader(data, batch_size=8, shuffle=True))
+for step in range(100):
+    loss = train(step)
+    if {test}:
+        {then}
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "then", "is_told"),
+    [
+        ("step % 10 == 0", "print(validate())", False),
+        ("step == 50", "break", False),
+        ("loss < 0.1", "break", True),
+    ],
+)
+def test_a_function_of_each_step_draws_its_batch(
+    test: str, then: str, is_told: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(IN_A_FUNCTION.format(test=test, then=then))
+    diff = patch(path).diff()
+    assert "over_ranks(model)(next(batches))" in diff
+    assert "loader.sampler.set_epoch(loader.sampler.epoch + 1)" in diff
+    assert ("mean_of_ranks(loss)" in diff) is is_told
+
+
+@pytest.mark.parametrize(
+    ("target", "is_shared"), [("read", True), ("fit", False), ("unknown", False)]
+)
+def test_processes_that_only_read_data_train_nothing(target: str, is_shared: bool) -> None:
+    text = (
+        IN_A_FUNCTION.format(test="step % 10 == 0", then="print(validate())")
+        + "\ndef read(name):\n    return open(name).read()\n"
+        "\ndef fit(name):\n    model(read(name)).backward()\n"
+        f"\nfrom multiprocessing import Process\nProcess(target={target}, args=(9,)).start()\n"
+    )
+    (finding,) = found("DF204", text)
+    assert bool(finding.edits) is is_shared

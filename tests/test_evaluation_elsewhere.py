@@ -248,3 +248,31 @@ def test_an_evaluation_whose_batches_set_the_mode_is_one(loader: str, code: str)
     (evaluation,) = Program(module(text)).evaluations
     assert evaluation.model == "model"
     assert len(found(code, text)) == 1
+
+
+OF_TWO_MODELS = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+torch.distributed.init_process_group("gloo")
+loader = DataLoader(train, batch_size=4, sampler=DistributedSampler(train))
+test_loader = DataLoader(test, batch_size=4)
+for epoch in range(3):
+    for batch in loader:
+        top(encoder(batch)).backward()
+        optimizer.step()
+    hits = 0
+    for x, y in test_loader:
+        encoder.eval()
+        top.eval()
+        hidden = encoder(x)
+        hits += {score}
+    print(hits / len(test_loader))
+"""
+
+
+def test_an_evaluation_of_two_models_is_one() -> None:
+    new = fixed("DF505", OF_TWO_MODELS.format(score="(top(hidden) == y).sum().item()"))
+    assert new.count("hits = gathered(hits)") == 1
+    assert new.count("eval_batches = gathered(len(test_loader))") == 1
+    assert len(found("DF505", OF_TWO_MODELS.format(score="score(top, hidden, y)"))) == 1

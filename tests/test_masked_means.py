@@ -127,6 +127,7 @@ SMOOTH = "nn.functional.smooth_l1_loss(made[mask], wanted[mask], size_average=Tr
         ("(made - wanted)[mask].mean()", "batch != 0", "depth_loss", 1),
         ("(made - wanted).masked_select(mask).mean()", "drawn(batch)", "depth_loss", 1),
         ("torch.masked_select(made - wanted, mask).mean()", "drawn(batch)", "depth_loss", 1),
+        ("-spread(made[mask]).log_prob(wanted[mask]).mean()", "batch > 0", "depth_loss", 1),
         ("(made - wanted).masked_select(mask).sum()", "drawn(batch)", "depth_loss", 0),
         (SMOOTH, "rows_of(batch)", "depth_loss", 0),  # it may select as many everywhere
         (SMOOTH, "batch > 0", "score", 0),
@@ -141,6 +142,30 @@ def test_a_mean_over_what_a_mask_selects_is_noted(
     assert [each.edits for each in told] == [()] * count
 
 
+CELLS = """\
+import torch
+from torch import nn
+model = nn.DataParallel(nn.Linear(4, 4))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+def detection_loss(made, cells):
+    b, y, x = cells
+    {asked}
+    own = made[b, y, x]
+    return nn.BCEWithLogitsLoss()(own[:, 5:], torch.ones(2))
+for batch in torch.utils.data.DataLoader(data, shuffle=True):
+    optimizer.zero_grad()
+    detection_loss(model(batch), cells_of(batch)).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("asked", "count"), [("n = b.shape[0]", 1), ("if len(b) == 0: return 0", 1), ("pass", 0)]
+)
+def test_a_mean_over_the_cells_of_boxes_is_noted(asked: str, count: int) -> None:
+    assert len(found("DF310", CELLS.format(asked=asked))) == count
+
+
 COUNTS = [
     ("n = mask.sum(1).sum()", "loss = losses.sum()\n    loss /= n", True),
     ("n = mask.long().sum(1, keepdim=True)\n    n = n.data.sum()", "loss = losses / n", True),
@@ -150,6 +175,9 @@ COUNTS = [
     ("n = torch.nonzero(mask, as_tuple=False).size()[0]", "loss = losses.sum() / n", True),
     ("n = 2", "loss = n * losses.sum() / (mask.nonzero().size(0))", True),
     ("found = mask.nonzero()\n    n = max(1, len(found))", "loss = (losses.sum() + 1) / n", True),
+    ("kept = labels[mask].view(-1)\n    n = kept.size(0)", "loss = losses.sum() / n", True),
+    ("labels = labels[mask, :]\n    n = len(labels)", "loss = losses.sum() / n", True),
+    ("n = labels[:4].size(0)", "loss = losses.sum() / n", False),
     ("n = torch.count_nonzero(mask)", "loss = losses.sum() / n", True),
     ("n = torch.count_nonzero(mask, 1)", "loss = losses.sum(1) / n", False),
     ("n = mask.size(0)", "loss = losses.sum() / n", False),

@@ -43,6 +43,17 @@ def test_a_line_of_another_file_keeps_all_of_its_number(tmp_path: Path) -> None:
     assert disk_lines.text_on_disk(program, edited, text) == text
 
 
+def test_a_line_of_another_module_is_the_one_on_the_disk_too(tmp_path: Path) -> None:
+    script, other = tmp_path / "train.py", tmp_path / "util.py"
+    script.write_text("import util\n\nutil.save()\n")
+    other.write_text("\ndef save():\n    open('x', 'w')\n")
+    program = read_program(str(script))
+    other.write_text("import os\n" * 9 + other.read_text())
+    edited = read_program(str(script)).script
+    told = disk_lines.text_on_disk(program, edited, "line 3 calls, line 12 of util.py writes")
+    assert told == "line 3 calls, line 3 of util.py writes"
+
+
 def test_a_refusal_names_a_line_of_the_file_with_its_text(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
     script.write_text(
@@ -150,7 +161,7 @@ def test_a_refusal_is_one_line_whatever_it_quotes(tmp_path: Path) -> None:
     path.write_text(
         "import torch\n"
         "def worker(rank):\n"
-        "    torch.distributed.init_process_group('gloo', rank=rank, world_size=2)\n"
+        "    torch.distributed.init_process_group('gloo', rank=5 - rank, world_size=2)\n"
         "if __name__ == '__main__':\n"
         "    torch.multiprocessing.spawn(\n        worker,\n        nprocs=2,\n    )\n"
     )

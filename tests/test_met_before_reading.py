@@ -266,3 +266,35 @@ main(net, "out")
 def test_a_call_may_lead_to_a_save(saves: str, first: str, told: bool) -> None:
     text = LED_TO.format(saves=saves, first=first)
     assert ("barrier()  # rank 0 may still be writing" in fixed("DF604", text)) is told
+
+
+FETCHED = """
+import os
+import torch
+torch.distributed.init_process_group("gloo")
+def fetch(path):
+    if torch.distributed.get_rank() == 0:
+        torch.save(rows, path + ".new")
+    fresh = torch.load(path + ".new", map_location="cpu")
+    torch.save(fresh, path)
+def weights(path):
+    {test}:
+        fetch(path)
+weights("out")
+for batch in loader:
+    model(batch).backward()
+"""
+TESTS = [
+    ("if not os.path.exists(path)", False),
+    ("if os.path.exists(path):\n        return\n    if path", False),
+    ("for path in (path, 'other')", True),
+]
+
+
+@pytest.mark.parametrize(("test", "meets"), TESTS)
+def test_ranks_do_not_meet_where_a_rank_that_finds_the_file_does_not_come(
+    test: str, meets: bool
+) -> None:
+    (finding,) = found("DF604", FETCHED.format(test=test))
+    assert bool(finding.edits) is meets
+    assert ("that do not find a file" in finding.because) is not meets

@@ -152,3 +152,63 @@ def test_a_bar_may_take_the_name_of_a_parameter() -> None:
     after = fixed("DF402", IN_A_FUNCTION)
     assert "        batches.sampler.set_epoch(epoch)\n        train(model=model" in after
     assert found("DF402", after) == []
+
+
+BAR_OF_RANK_0 = """\
+import torch
+import torch.distributed as dist
+from torch.utils.data import DataLoader, DistributedSampler
+from tqdm import tqdm
+def bar_on_main(loader):
+    if dist.get_rank() == 0:
+        return tqdm(loader)
+    else:
+        return loader
+def train(model, optimizer, batches):
+    bar = bar_on_main({passed})
+    for x in bar:
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+train_loader = DataLoader(data, sampler=DistributedSampler(data))
+for epoch in range(9):
+    train(model, optimizer, train_loader)
+"""
+
+
+@pytest.mark.parametrize("passed", ["train_loader", "batches"])
+def test_a_bar_that_a_function_puts_around_a_loader_hides_no_epochs(passed: str) -> None:
+    text = fixed("DF402", BAR_OF_RANK_0.format(passed=passed))
+    assert "        train_loader.sampler.set_epoch(epoch)\n    train(model" in text
+    assert found("DF402", text) == []
+
+
+BAR_OF_AN_OBJECT = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+from tqdm import tqdm
+class Bar:
+    def {method}(self, batches):
+        self.bar = tqdm(batches)
+        return self.bar
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+loader = DataLoader(data, sampler=DistributedSampler(data))
+bar = Bar()
+for epoch in range(9):
+    for x in bar{call}(loader):
+        optimizer.zero_grad()
+        model(x).sum().backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("method", "call"), [("__call__", ""), ("around", ".around")])
+def test_the_epoch_is_not_told_to_an_object_s_own_bar(method: str, call: str) -> None:
+    text = fixed("DF402", BAR_OF_AN_OBJECT.format(method=method, call=call))
+    assert "        loader.sampler.set_epoch(epoch)\n    for x" in text
+    assert "self.bar.sampler" not in text

@@ -81,6 +81,20 @@ def test_a_file_that_is_named_by_one_example_is_no_error(part: str, severity: Se
     assert bool(told.edits) is (severity is Severity.ERROR)
 
 
+@pytest.mark.parametrize(
+    ("caller", "severity"), [("__init__", Severity.ERROR), ("item", Severity.DEGRADED)]
+)
+def test_what_a_constructor_makes_is_of_no_one_example(caller: str, severity: Severity) -> None:
+    text = EXAMPLES.format(part="folder").replace("__getitem__(self, number)", f"{caller}(self)", 1)
+    text = text.replace("return self.prior(self.names[number])", "self.all = self.prior('a/b')")
+    text = text.replace("data[0]", "data.item()" if caller == "item" else "data[0]")
+    text = text.replace(
+        "    def prior", "    def __getitem__(self, number):\n        pass\n    def prior"
+    )
+    (told,) = found("DF406", text)
+    assert (told.severity or Severity.ERROR) is severity
+
+
 # Rank 0 writes what all have read before; ``between`` is indented as the body of main().
 MET = """
 import json, os, torch

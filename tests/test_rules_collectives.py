@@ -874,3 +874,21 @@ def test_ranks_that_count_by_their_losses_do_so_by_the_mean_of_them() -> None:
     assert "        total = mean_of_ranks(total)\n        if total < best - 0.1:\n" in after
     assert "mean_of_ranks(bad)" not in after
     assert found("DF506", after) == []
+
+
+@pytest.mark.parametrize(
+    ("test", "after"),
+    [
+        ("loss.item() > 9 * first", "if on_any_rank(loss.item() > 9 * first):"),
+        ("(step + 1) % 4 != 0", ""),
+    ],
+)
+def test_a_step_that_a_rank_skips_behind_its_backward_pass_is_skipped_by_all(
+    test: str, after: str
+) -> None:
+    skips = f"if {test}:\n                continue\n            optimizer.step()"
+    text = loop(early="first = 1.0; optimizer = torch.optim.SGD(model.parameters())", behind=skips)
+    if after:
+        assert after in fixed("DF506", text)
+    else:
+        assert found("DF506", text) == []

@@ -64,6 +64,15 @@ def test_what_is_no_wrapper_is_left_alone(saved: str, made: str) -> None:
     assert found("DF314", script(saved, made)) == []
 
 
+@pytest.mark.parametrize(("use", "edits"), [("best = last", 2), ("last(batch)", 0)])
+def test_a_container_that_is_saved_later_is_made_of_the_module_inside(use: str, edits: int) -> None:
+    text = script("best", WRAP).replace(
+        "    state =", f"    last = best = torch.nn.Sequential(net)\n    {use}\n    state ="
+    )
+    (finding,) = found("DF314", text)
+    assert len(finding.edits) == edits
+
+
 def test_a_model_that_a_group_of_one_does_not_wrap_is_saved_as_it_is() -> None:
     made = "Net()\nif torch.distributed.get_world_size() > 1:\n    net = " + WRAP.replace(
         "Net()", "net"

@@ -185,6 +185,34 @@ def test_so_do_they_where_a_part_begins_again(drawn: str, draws: bool, tmp_path:
     assert ("torch.distributed.broadcast(weight.data, 0)" in change.text) is draws
 
 
+AVERAGE = """\
+class Average:
+    def step(self, ema, net):
+        if self.number < 9:
+            self.reset_parameters(ema, net)
+    def reset_parameters(self, ema, net):
+        {copies}
+average, ema = Average(), Net()
+"""
+
+
+@pytest.mark.parametrize(
+    ("copies", "draws"),
+    [
+        ("ema.load_state_dict(net.state_dict())", False),
+        ("torch.nn.init.normal_(net.weight)", True),
+    ],
+)
+def test_a_method_that_is_named_like_an_initializer_may_copy(
+    copies: str, draws: bool, tmp_path: Path
+) -> None:
+    text = BEGUN_AGAIN.format(drawn="average.step(ema, model)")
+    path = tmp_path / "train.py"
+    path.write_text(text.replace("def train", AVERAGE.format(copies=copies) + "def train"))
+    (change,) = patch(path).changes
+    assert ("torch.distributed.broadcast(weight.data, 0)" in change.text) is draws
+
+
 REDRAWN = """\
 import json, os, sys
 import torch

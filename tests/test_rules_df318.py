@@ -64,6 +64,9 @@ NOOP: list[tuple[str, str]] = [
         "torch.nn.parallel.DistributedDataParallel(Net())", "Net()").replace(
         "torch.distributed.init_process_group", "print")),
     ("what no step calls", script(result="x.mean(0).log().sum()", step="loss = model(x).mean()")),
+    ("the rotation of each example", script(result="(torch.svd(x @ y)[0] - y).mean()")),
+    ("a norm of each example's matrix",
+        script(result="torch.norm(x, 'nuc', dim=(1, 2)).mean()")),
     ("the hardest pixels of each example",
         script(first="losses = crit(x, y).view(len(x), -1)", result="losses.topk(9)[0].mean()")),
     ("the hardest boxes of each example",
@@ -77,6 +80,25 @@ NOOP: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 TOLD: list[tuple[str, str, str]] = [
+    (
+        "singular values of predictions",
+        script(first="p = x.softmax(1)", result="-torch.svd(p)[1].mean()"),
+        "torch.svd(p) has the singular values",
+    ),
+    (
+        "in a step",
+        script(step="p = model(x).softmax(1); loss = -torch.norm(p, 'nuc')"),
+        "torch.norm(p, 'nuc') has the singular values",
+    ),
+    (
+        "by a function that an object has",
+        script(
+            first="losses = F.cross_entropy(x, y, reduction='none')",
+            result="losses.topk(9)[0].mean()",
+            step="self.criterion = extra_loss; loss = self.criterion(model(x), y)",
+        ),
+        "topk chooses by their losses",
+    ),
     (
         "the entropy of a mean prediction",
         script(first="mean = x.softmax(1).mean(dim=0)", result="(mean * torch.log(mean)).sum()"),

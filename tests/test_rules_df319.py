@@ -57,6 +57,10 @@ noise = Noise()"""
 
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
+    ("a line for a file of the settings", script(
+        before="config = {'log': open('log.txt', 'w'), 'scale': 2.0}",
+        loss="loss = config['scale'] * F.cross_entropy(logits, y)",
+        after="line = f'{loss}'; config['log'].write(line + chr(10))")),
     ("a loss that is added up for a log", script(before="total = 0",
         after="total += loss.item()", end="print(total / len(loader))")),
     ("meters whose text has the name of an output", script(before="meter = Meter()",
@@ -68,6 +72,12 @@ NOOP: list[tuple[str, str]] = [
     ("a comprehension has a name of its own", script(before="meters = {}",
         after="meters['loss'] = loss.item(); print([meter for meter in meters.values()])\n"
         "        for meter in meters.values():\n            meter.reset()")),
+    ("a loss that is the epoch's mean behind the steps", script(head="total = 0",
+        after="total += loss.item()", end="loss = total / len(loader); save(model, loss)")),
+    ("what the round before of one batch has computed", script(
+        loss="loss = 0\n        for t in range(9):\n"
+        "            if t > 0 and missing[t]:\n                x[t] = mean[0]\n"
+        "            mean = model(x[t])\n            loss += mean.sum()")),
     ("a list for a log", script(head="seen = []", after="seen.append(loss.item())",
         end="print(sum(seen))")),
     ("each example's last loss, which is written down", script(before="last = torch.zeros(9)",

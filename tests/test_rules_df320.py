@@ -39,6 +39,9 @@ def each(change: str, first: str = "pass") -> str:
     return f"{first}\n        for p in model.parameters():\n            {change}"
 
 
+ATTACK = """{}
+        F.cross_entropy(model(x + d), y).backward()
+        d.grad.div_(d.grad.view(len(x), -1).norm(dim=1))"""
 HOOKS = "for p in model.parameters():\n    p.register_hook({})"
 
 # A sentence, and a script that comes close and is right.
@@ -51,6 +54,11 @@ NOOP: list[tuple[str, str]] = [
     ("a number of all ranks", script(after=each(
         "p.grad /= n", "n = lengths.sum(); torch.distributed.all_reduce(n)"))),
     ("the gradient of an input", script(after="x = x + x.grad / len(x)")),
+    ("that of the noise of an attack", script(after=ATTACK.format(
+        "d = 0.1 * torch.randn(x.shape)\n        d = Variable(d.data, requires_grad=True)"))),
+    ("of a tensor that asks for gradients", script(after=ATTACK.format(
+        "d = torch.zeros(3)\n        d.requires_grad_()"))),
+    ("of what is made of the batch", script(after=ATTACK.format("d = torch.randn_like(x)"))),
     ("a hook that scales", script(HOOKS.format("lambda g: g * 0.1"))),
     ("a function that does", script(HOOKS.format("half"))),
     ("a hook on what a layer gives", script("out.register_hook(lambda g: g.clamp(-1, 1))")),

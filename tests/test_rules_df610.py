@@ -43,6 +43,11 @@ NOOP: list[tuple[str, str]] = [
         LOOK.replace("(folder):", "(folder) and not os.path.isfile(folder):"),
         make="open(folder, 'w').write('x')")),
     ("nothing is made", script(make="pass")),
+    ("what is there is asserted", script("assert os.path.exists(folder)")),
+    ("all have looked, and asserted",
+        script("assert not os.path.exists(folder)", "torch.distributed.barrier()\n    " + MAKE)),
+    ("a list that is empty", script("if len(os.listdir(folder)) == 0:\n        sys.exit()",
+        "open(os.path.join(folder, 'log'), 'w')")),
     ("a folder of each rank", script().replace(
         "(args.out, \"x\")", "(args.out, f\"{torch.distributed.get_rank()}\")")),
     ("another folder is made", script(make="os.makedirs(args.out)")),
@@ -78,6 +83,11 @@ FIX: list[tuple[str, str, str]] = [
         "os.makedirs(folder)\n    writer = SummaryWriter(os.path.join(folder, 'events'))"),
     ("pathlib's way", "path = Path(args.out)\n    if path.exists():\n        sys.exit('there')",
         "path.mkdir()"),
+    ("what is asserted", "assert not os.path.exists(folder), folder", MAKE),
+    ("what is asserted unless an option says so",
+        "assert args.force or not os.path.isdir(folder)", MAKE),
+    ("a list that is not empty", "if len(os.listdir(folder)) > 0:\n        raise ValueError",
+        "logging.basicConfig(filename=os.path.join(folder, 'log'))"),
 ]  # fmt: skip
 
 

@@ -198,6 +198,26 @@ FIX = [
         +y = self.tokenizer(text=texts, truncation=True,
         +                                     padding=args.pad)
         """),
+    ("DF905", "a text by its key, and tokens by theirs", """
+        import transformers
+        x = tokenizer.encode_plus(row["text"])
+        y = tokenizer.encode_plus(row["tokens"])
+        """, """
+        @@ -1,3 +1,3 @@
+         import transformers
+        -x = tokenizer.encode_plus(row["text"])
+        +x = tokenizer(row["text"])
+         y = tokenizer.encode_plus(row["tokens"])
+        """),
+    ("DF905", "padding that a call asks for twice", """
+        import transformers
+        x = tokenizer.encode_plus(a, max_length=9, pad_to_max_length=True, padding='max_length')
+        """, """
+        @@ -1,2 +1,2 @@
+         import transformers
+        -x = tokenizer.encode_plus(a, max_length=9, pad_to_max_length=True, padding='max_length')
+        +x = tokenizer(a, max_length=9, pad_to_max_length=True, padding='max_length')
+        """),
     ("DF905", "pairs one by one, cut as the call says", """
         import transformers
         x = tokenizer.batch_encode_plus(zip(a, b), max_length=9, truncation_strategy='only_first',

@@ -137,6 +137,22 @@ def test_distances_between_scores_of_all_pairs_are_noted(
     assert [each.edits for each in told] == [()] * is_told
 
 
+@pytest.mark.parametrize(
+    ("turned", "scores", "is_told"),
+    [
+        ("code = code.permute(1, 0)", "torch.matmul(text, code)", True),
+        ("columns = code.t()", "text @ columns", True),
+        ("columns = code.T", "text.mm(columns)", True),
+        ("columns = code.permute(1, 0, 2)", "text @ columns", False),
+        ("columns = code.transpose(1, 2)", "torch.matmul(text, columns)", False),
+        ("columns = head.weight", "text @ columns", False),
+    ],
+)
+def test_vectors_may_be_turned_in_a_line_above(turned: str, scores: str, is_told: bool) -> None:
+    told = found("DF307", training(turned, f"scores = {scores}", LOSS))
+    assert [each.edits for each in told] == [()] * is_told
+
+
 def test_a_method_that_forward_calls_runs_in_training() -> None:
     text = f"""{training("loss = model(text, code)")}
 class Net(torch.nn.Module):
@@ -470,3 +486,46 @@ def test_examples_that_are_scored_among_themselves(mask: str, product: str, is_t
 def test_a_penalty_on_weights_that_are_alike_is_no_contrast() -> None:
     lines = ("scores = x @ x.t() * (1 - torch.eye(len(x)))", "return scores.pow(2).sum()")
     assert found("DF307", loss_of("x, y", *lines)) == []
+
+
+CRITERION = """
+class Criterion(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.sim = among if kind == "dot" else by_order
+        {holds}
+
+    def forward(self, {takes}):
+        {lines}
+
+def among(x, y):
+    return x.mm(y.t())
+"""
+
+
+@pytest.mark.parametrize(
+    ("holds", "takes", "lines", "because"),
+    [
+        (
+            "self.sim = among",
+            "x, y",
+            "scores = self.sim(x, y)\n        return (1 - scores.diag()).clamp(min=0).sum()",
+            "scores against y of this rank's batch only",
+        ),
+        (
+            "pass",
+            "scores",
+            "n = scores.shape[0]\n        scores = scores.squeeze()\n"
+            "        return F.cross_entropy(scores, torch.arange(n).long())",
+            "the labels number the rows of scores, of this rank's batch only",
+        ),
+        ("pass", "scores", "return F.cross_entropy(scores, torch.arange(10))", ""),
+    ],
+)
+def test_scores_that_a_function_makes_or_a_loss_is_given(
+    holds: str, takes: str, lines: str, because: str
+) -> None:
+    given = "text, code" if takes == "x, y" else "similarity(text, code)"
+    script = f"import torch.nn.functional as F\n{training(f'loss = Criterion(kind)({given})')}"
+    told = found("DF307", script + CRITERION.format(holds=holds, takes=takes, lines=lines))
+    assert [each.because.endswith(because) for each in told] == [True] * bool(because)

@@ -867,3 +867,26 @@ def test_a_step_in_a_function_is_one_of_the_training() -> None:
     assert "over_ranks(model)(batch)" in repaired
     schedule = script("def go(scheduler):\n    scheduler.step()", step="go(sched)")
     assert fixed("DF204", schedule) == schedule
+
+
+SAVING = """\
+class Net(torch.nn.Linear):
+    def save(self, path):
+        {body}
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "step", "wraps"),
+    [
+        ("torch.save(self.state_dict(), path)", "model.save('net.pt')", True),
+        ("torch.save(self.state_dict(), path)", "loss = model.save('net.pt')", False),
+        ("self(path).mean().backward()\n        torch.save(self, path)", "model.save(x)", False),
+        ("self.loss = path.mean()", "model.save(batch)", False),
+    ],
+)
+def test_a_step_may_call_a_method_that_saves_its_model(body: str, step: str, wraps: bool) -> None:
+    text = script(SAVING.format(body=body), step=f"optimizer.step()\n        {step}")
+    new = fixed("DF204", text.replace("torch.nn.Linear(2, 2)", "Net(2, 2)"))
+    assert ("over_ranks(model)(batch)" in new) is wraps
+    assert ("average_gradients(optimizer)" in new) is not wraps  # also of what it computes

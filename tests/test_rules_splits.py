@@ -22,6 +22,9 @@ NOOP = [
     ("no group", GROUP.replace("torch.distributed.init_process_group('gloo')\n", "") + SPLIT),
     ("a generator", GROUP + SPLIT.replace("2])", "2], generator=g)")),
     ("a seed", f"{GROUP}torch.manual_seed(args.seed)\n{SPLIT}"),
+    ("a launcher's number for a seed",
+        f"import os\n{GROUP}if ranks:\n"
+        f"    torch.manual_seed(int(os.environ['MASTER_PORT']))\n{SPLIT}"),
     ("a seed by a function", f"{GROUP}set_seed(args)\n{SPLIT}"),
     ("a state", GROUP + "train, test = train_test_split(data, random_state=7)\n"),
     ("folds in order", GROUP + "folds = KFold(5)\n"),
@@ -34,6 +37,12 @@ NOOP = [
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])
 def test_a_split_that_is_the_same_on_all_ranks_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF408", text)] == []
+
+
+def test_a_split_ahead_of_the_group_is_only_told() -> None:
+    (finding,) = found("DF408", GROUP.replace("torch.distributed", f"{SPLIT}torch.distributed"))
+    assert "before there is a group" in finding.because
+    assert finding.edits == ()
 
 
 @pytest.mark.parametrize(
@@ -83,6 +92,16 @@ def test_where_ranks_may_not_meet_it_is_reported_only() -> None:
     assert finding.edits == ()
 
 
+def test_a_split_ahead_of_the_group_is_told_of() -> None:
+    imports, group = GROUP.rsplit("torch.distributed", 1)
+    text = f"{imports}{SPLIT}torch.distributed{group}"
+    (finding,) = found("DF408", text)
+    assert finding.edits == ()
+    assert finding.because == "random_split() draws by no seed, ahead of the process group"
+    (finding,) = found("DF408", text.replace(SPLIT, f"draw_alike()\n{SPLIT}"))
+    assert finding.edits == ()
+
+
 SCRIPT = """\
 import json
 import os
@@ -115,3 +134,23 @@ def test_ranks_test_on_what_none_of_them_trains_on(forge: Forge, tmp_path: Path)
     apart = seeds.replace("draw_alike()\ntrain", "train")
     first, second = written(forge, tmp_path, "apart", apart, 2)
     assert first != second
+
+
+ALIASED = """\
+from sklearn.model_selection import train_test_split
+from torch.utils.data import DataLoader
+import torch as th
+device = th.device("cuda")
+model = th.nn.Linear(2, 1).to(device)
+import numpy as np
+train, test = train_test_split(np.ones(9))
+optimizer = th.optim.SGD(model.parameters(), 0.1)
+for batch in DataLoader(train, batch_size=2):
+    model(batch).mean().backward()
+    optimizer.step()
+"""
+
+
+def test_the_group_is_made_ahead_of_what_needs_it_under_another_name_of_torch() -> None:
+    new = fixed("DF204", ALIASED)
+    assert new.index("init_process_group") < new.index("device = th.device")

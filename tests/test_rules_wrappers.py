@@ -579,3 +579,29 @@ def test_what_a_function_returns_may_be_wrapped(
     after = fixed("DF305", text)
     assert ("print(getattr(model, 'module', model).head)" in after) is is_wrapper
     assert (after != text) is is_wrapper
+
+
+PRIVATE = """
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return self.layer(x)
+    def {name}(self, x):
+        return self.layer(x).mean()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "asked", "is_told"),
+    [
+        ("_loss", "_loss", True),
+        ("_apply", "_apply", False),
+        ("__repr__", "__repr__", False),
+        ("_loss", "_parameters", False),
+    ],
+)
+def test_methods_of_the_model_with_an_underscore_are_its_own(
+    name: str, asked: str, is_told: bool
+) -> None:
+    text = training("pass").replace("model(batch)", f"model.{asked}(batch)")
+    told = found("DF305", text + PRIVATE.format(name=name))
+    assert [each.edits for each in told] == [()] * is_told

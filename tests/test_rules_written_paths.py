@@ -616,7 +616,7 @@ REPORTED = [
             torch.distributed.init_process_group("gloo", rank=rank, world_size=size)
         def worker(rank, size):
             join(rank, size)
-        mp.spawn(worker, nprocs=2, args=(2,))
+        mp.spawn(worker, nprocs=2, args=(4,))
         """),
     ("DF105", "a worker that runs a function that it gets, which joins a group", """
         import multiprocessing as mp

@@ -62,3 +62,34 @@ def test_a_sampler_that_takes_the_place_of_none_is_always_there() -> None:
     after = fixed("DF401", SCRIPT.format(sampler=sampler, shuffle="False"))
     assert "sampler is not None" not in after
     assert "DealtSampler(WeightedRandomSampler(weights, 9))" in after
+
+
+MADE = """
+def balanced(weights):
+    kind = WeightedRandomSampler
+    sampler = {made}
+    print("made")
+    return sampler
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "is_dealt"),
+    [
+        ("WeightedRandomSampler(weights, 9)", True),
+        ("WeightedRandomSampler(weights, 9) if weights else None", False),
+        ("Own(weights)", False),
+        ("kind(weights, 9)", False),
+    ],
+)
+def test_what_a_sampler_draws_that_a_function_makes_is_dealt(made: str, is_dealt: bool) -> None:
+    script = SCRIPT.format(
+        sampler=ABOVE.replace("WeightedRandomSampler(weights, 9)", "balanced(weights)"),
+        shuffle="sampler is None",
+    )
+    (told,) = found("DF401", script + MADE.format(made=made))
+    assert bool(told.edits) is is_dealt
+    if is_dealt:
+        after = fixed("DF401", script + MADE.format(made=made))
+        assert f"balanced(weights) if {ALONE} else DealtSampler(balanced(weights))" in after
+        assert found("DF401", after) == []

@@ -80,6 +80,7 @@ SHAPES = (
     Shape("helper_wrap", accumulation=""),
     Shape("hf_args", steps=6),
     Shape("loader_list", accumulation=""),
+    Shape("mp_spawn", accumulation=""),
     Shape("module_level", steps=6, batch="--batch_size=", accumulation="--accumulate="),
     Shape("parse_in_main_guard", steps=6),
     Shape(
@@ -96,7 +97,7 @@ SHAPES = (
     Shape("wrapped_where_made", accumulation=""),
     Shape("two_encoders", accumulation="", unsafe=True),  # all ranks' negatives
 )
-REFUSED = {"mp_spawn": "DF105"}
+REFUSED = {"results_by_queue": "DF105"}
 
 
 @frozen

@@ -111,6 +111,7 @@ for epoch in range(3):
         optimizer.zero_grad()
         loss = model(batch).mean()
         loss.backward()
+        model.seen += batch.size(0)
         for group in optimizer.param_groups:
             group["lr"] = {rate}
         optimizer.step()
@@ -119,7 +120,12 @@ for epoch in range(3):
 
 @pytest.mark.parametrize(
     ("rate", "is_shared"),
-    [("0.1 * loss.item()", False), ("0.1 / (1 + step)", True), ("0.1 * 0.9**epoch", True)],
+    [
+        ("0.1 * loss.item()", False),
+        ("0.1 / (1 + step)", True),
+        ("0.1 * 0.9**epoch", True),
+        ("model.settings['rate']", True),
+    ],
 )
 def test_a_rate_by_the_loss_of_a_rank_is_told(rate: str, is_shared: bool) -> None:
     (finding, *_) = found("DF204", LOADED.format(rate=rate))

@@ -1,7 +1,8 @@
 """There is one process group, all ranks make it, and the launcher starts them.
 
 What              init_process_group runs once on each rank, before any collective, and
-                  destroy_process_group behind the last one. The script spawns no ranks of its own.
+                  destroy_process_group behind the last one. The script spawns no ranks of its own
+                  in a process of a launcher.
 At run time       A second init_process_group raises; one that rank 0 alone calls waits for the
                   others until the time-out; a collective before it raises. A script that spawns
                   ranks, started once per card, starts N x N processes at one address.
@@ -20,6 +21,7 @@ from ..analysis.effects.effects import effects_of
 from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, Role
+from ..analysis.ranks.spawning import is_left_out_by_launchers
 from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, mentions, within
@@ -59,6 +61,8 @@ def spawned(program: Program) -> Iterator[AuditVerdict]:
             *module.calls_to("start_processes"),
         ]
         for call in calls:
+            if is_left_out_by_launchers(module, call):
+                continue
             targets = [*call.args, *(word.value for word in call.keywords)]
             for target in targets:
                 found = (

@@ -36,6 +36,7 @@ from ..analysis.ranks.rank_divergence import (
     rank_dependent_exits,
 )
 from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
+from ..analysis.ranks.spawning import is_started
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, loops_that_go_back
 from ..editing.helpers import helper_names
@@ -242,10 +243,13 @@ def calls_of_some(program: Program, reported: set[ast.Call]) -> Iterator[AuditVe
 
 
 def is_passed_on(module: Module, use: ast.expr) -> bool:
-    """Whether a function or class is used as a value: not called, and no ``super(Class, self)``."""
+    """Whether a function or class is used as a value: not called, and no ``super(Class, self)``.
+
+    Nor by what starts processes, in a script that starts its own ranks where no launcher does.
+    """
     up = module.parents[use]
     is_asked = isinstance(up, ast.Call) and module.last_name(up.func) in ("super", "isinstance")
-    return not isinstance(use, ast.Call) and not is_asked
+    return not isinstance(use, ast.Call) and not is_asked and not is_started(module, use)
 
 
 def calls_of_passed(program: Program) -> Iterator[AuditVerdict]:

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from ...record import record
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.training.program import Program
+from ..analysis.training.schedules import is_schedule
 from ..analysis.training.train_loops import TrainLoop
-from ..fixes.grad_scaler import is_schedule
 from ..source.module import Module
 from ..source.tree import Function, bound_names, parameters, precedes, within
 from .errors import CannotError

@@ -21,6 +21,7 @@ from typing import Literal
 
 from ..analysis.settings.parsed_arguments import argument_sites, arguments_at
 from ..analysis.training.program import Program
+from ..analysis.training.schedules import is_schedule
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite, Unwrap
 from ..findings import Finding
@@ -29,7 +30,6 @@ from ..fixes.grad_scaler import (
     device_type,
     guard_schedule,
     is_name_bound,
-    is_schedule,
     is_step,
     outermost_loop,
     step_receiver,

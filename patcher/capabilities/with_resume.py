@@ -27,11 +27,11 @@ from collections.abc import Iterator
 from ...record import record
 from ..analysis.settings.parsed_arguments import argument_sites, arguments_at
 from ..analysis.training.program import Program
+from ..analysis.training.schedules import is_schedule
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding
 from ..fixes.behind_binding import behind_binding
-from ..fixes.grad_scaler import is_schedule
 from ..source.module import Module
 from ..source.tree import (
     Function,

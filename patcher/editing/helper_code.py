@@ -105,7 +105,11 @@ def draw_alike():
         return
     numpy = sys.modules.get("numpy")
     states = [random.getstate(), torch.get_rng_state(), numpy and numpy.random.get_state()]
-    torch.distributed.broadcast_object_list(states)
+    device = None
+    if torch.distributed.get_backend() == "nccl" and torch.cuda.current_device() == 0:
+        number = int(os.environ.get("LOCAL_RANK", torch.distributed.get_rank()))
+        device = torch.device("cuda", number % torch.cuda.device_count())  # none is chosen yet
+    torch.distributed.broadcast_object_list(states, device=device)
     random.setstate(states[0])
     torch.set_rng_state(states[1])
     if numpy:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass, field
 from functools import lru_cache
+from textwrap import indent
 from typing import Any, Literal
 
 import libcst as cst
@@ -76,7 +77,7 @@ def block_of(body: cst.BaseSuite) -> cst.IndentedBlock:
 
 def guard_code(guard: Guard) -> str:
     """An ``if`` with the guard's test, and what is done where it fails."""
-    orelse = f"else:\n    {guard.orelse}\n" if guard.orelse else ""
+    orelse = f"else:\n{indent(guard.orelse, '    ')}\n" if guard.orelse else ""
     return f"if {guard.test}:\n    pass\n{orelse}"
 
 

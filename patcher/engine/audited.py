@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections import Counter
 
 from ..analysis.training.program import Program
 from ..audit import audit
 from ..audit.verdict import AuditVerdict
-from ..source.module import Module
+from .disk_lines import line_on_disk, original_of, text_on_disk
 
 # A patch claims that ranks train as one process does. So it is refused also where the original has
 # violated these.
@@ -55,8 +54,7 @@ def judge_result(original: Program, result: Program) -> tuple[str, tuple[AuditVe
         if each.is_violated
         and (each.code in CLAIMED or is_more(each, found[kind(each)], known[kind(each)]))
     ]
-    old_of = dict(zip(result.modules, original.modules, strict=True))
-    reasons = [f"{each.code} {place(each, old_of)} ({each.because})" for each in new[:4]]
+    reasons = [refused_for(original, each) for each in new[:4]]
     if reasons:
         ways_out = "; ".join(dict.fromkeys(map(way_out, new[:4])))
         text = f"not patched: the result would not keep {', '.join(reasons)}; {ways_out}"
@@ -81,20 +79,10 @@ def kind(verdict: AuditVerdict) -> tuple[str, str, str]:
     return verdict.module.source.name, verdict.code, because
 
 
-def place(verdict: AuditVerdict, old_of: dict[Module, Module]) -> str:
-    """The line of the original that a verdict is about, with the file if it is another."""
-    old = old_of[verdict.module]
-    line = line_before(old.source.text, verdict.module.source.text, verdict.line)
-    script = next(iter(old_of.values()))
-    return f"line {line}" if old is script else f"{old.source.name}:{line}"
-
-
-def line_before(old: str, new: str, line: int) -> int:
-    """The line of the old text that a line of the new one was, or that it was put behind."""
-    matcher = difflib.SequenceMatcher(None, old.splitlines(), new.splitlines(), autojunk=False)
-    for kind, start, end, new_start, new_end in matcher.get_opcodes():
-        if new_start <= line - 1 < new_end:
-            if kind == "equal":
-                return start + line - new_start
-            return min(start + line - new_start, max(end, 1)) if end > start else max(start, 1)
-    return line
+def refused_for(original: Program, verdict: AuditVerdict) -> str:
+    """``O2 line 7 (because)``, in the lines of the original; with the file if it is another."""
+    edited = verdict.module
+    old = original_of(original, edited)
+    line = line_on_disk(old, edited, verdict.line)
+    place = f"line {line}" if old is original.script else f"{old.source.name}:{line}"
+    return f"{verdict.code} {place} ({text_on_disk(original, edited, verdict.because)})"

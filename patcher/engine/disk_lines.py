@@ -11,7 +11,7 @@ from ..analysis.training.program import Program
 from ..findings import Finding
 from ..source.module import Module
 
-LINE = re.compile(r"\blines? (\d+)\b(?! of \S+\.py)")
+LINE = re.compile(r"\b(lines? )(\d+)\b(?= of (\S+\.py)\b|)")
 NOT_SHARED = "; not shared among ranks, as "  # what stands behind it names lines on the disk
 
 
@@ -34,16 +34,26 @@ def original_of(program: Program, edited: Module) -> Module:
 def text_on_disk(program: Program, edited: Module, text: str) -> str:
     """A message with ``line 7`` of the edited text as the line on the disk.
 
-    The reason behind ``NOT_SHARED`` comes from another try, and names lines on the disk already.
+    So is ``line 7 of other.py``. The reason behind ``NOT_SHARED`` comes from another try, and names
+    lines on the disk already.
     """
-    original = original_of(program, edited)
     text, mark, reason = text.partition(NOT_SHARED)
 
     def renumbered(match: re.Match[str]) -> str:
-        number = line_on_disk(original, edited, int(match[1]))
-        return match[0].replace(match[1], str(number))
+        words, number, file = match.groups()
+        module = edited if file is None else module_by_file(edited, file)
+        if module is not None:
+            number = line_on_disk(original_of(program, module), module, int(number))
+        return f"{words}{number}"
 
     return LINE.sub(renumbered, text) + mark + reason
+
+
+def module_by_file(edited: Module, file: str) -> Module | None:
+    """The module of a program that a message names by its file; None unless there is one."""
+    modules = () if edited.graph is None else edited.graph.modules
+    found = [each for each in modules if file in (each.source.name, each.source.file)]
+    return found[0] if len(found) == 1 else None
 
 
 def place_on_disk(program: Program, finding: Finding) -> str:

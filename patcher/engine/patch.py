@@ -33,7 +33,8 @@ from .unpatchable import reason_not_to_begin
 
 MAX_ROUNDS = 6  # edits that ask for more do not settle
 # What is right without their repair, so that where it cannot be had the rest is repaired alone.
-ADDITIONS = frozenset(["DF204"])
+FIRST = "DF105"
+ADDITIONS = frozenset(["DF105", "DF204"])
 
 
 @record
@@ -139,7 +140,9 @@ def patch(
     )
     result = attempt(request)
     if result.refusal and any(is_addition(finding) for finding in result.findings_before):
-        result = attempt(request, without=result.refusal)
+        rest = attempt(request, without=result.refusal)
+        starts_ranks = any(each.code == FIRST for each in result.findings_before)
+        result = result if rest.refusal and starts_ranks else rest
     if not old or result.refusal:
         return result
     new = {name: modernized(source.text) for name, source in old.items()}
@@ -191,7 +194,7 @@ def attempt(request: PatchRequest, without: str = "") -> Patch:
         return Patch(path, original, findings_before, findings_after, (), reason)
 
     if any(finding.edits for finding in findings_before) and (
-        reason := reason_not_to_begin(original)
+        reason := reason_not_to_begin(original, findings_before)
     ):
         return refuse(reason)
     try:
@@ -202,6 +205,8 @@ def attempt(request: PatchRequest, without: str = "") -> Patch:
             fixable = [f for f in findings_after if f.edits and f.safety in request.allowed]
             if not fixable:
                 break
+            # Who comes where is known only when a launcher starts the ranks.
+            fixable = [f for f in fixable if f.code == FIRST] or fixable
             program = apply_round(program, fixable, texts)
             findings_after = request.check(program, without)
         else:

@@ -237,13 +237,14 @@ def behind_backward(program: Program, module: Module, call: ast.Call) -> ast.stm
     Raises NotShareableError where they are changed before a test of whether to step.
     """
     place: ast.AST = module.statement(call)
-    above, goes_back = since_backward(program, module, module.statement(call))
+    own = module.text(stepped(module, call))
+    above, goes_back = since_backward(program, module, module.statement(call), own)
     changing = [each for each in above if changes_gradients(program, module, each)]
     first = changing[0] if changing else module.statement(call)
     while not goes_back and isinstance(module.parents[place], ast.If | ast.With):
         place = module.parents[place]
         assert isinstance(place, ast.stmt)
-        above, goes_back = since_backward(program, module, place)
+        above, goes_back = since_backward(program, module, place, own)
         changing = [each for each in above if changes_gradients(program, module, each)]
         if changing and not steps_in_each_branch(program, module, place):
             raise NotShareableError(f"line {changing[0].lineno} changes gradients before a test")
@@ -290,16 +291,34 @@ def refuse_changes_in_callers(
             refuse_changes_in_callers(program, place, seen)
 
 
-def since_backward(program: Program, module: Module, stmt: ast.stmt) -> tuple[list[ast.stmt], bool]:
-    """The statements above one in its block, back to the last that goes back or steps, if any."""
+def since_backward(
+    program: Program, module: Module, stmt: ast.stmt, own: str = ""
+) -> tuple[list[ast.stmt], bool]:
+    """The statements above one in its block, back to the last that goes back or steps, if any.
+
+    Not to a step of another optimizer than ``own``, ahead of which one pass may have given both
+    their gradients, and one call clipped them.
+    """
     block = module.body(stmt)
     above: list[ast.stmt] = []
     for each in reversed(block[: block.index(stmt)]):
         calls = calls_below(program, module, each)
-        if any(is_backward(call) or is_optimizer_step(where, call) for where, call in calls):
+        if any(
+            is_backward(call)
+            or (is_optimizer_step(where, call) and not steps_another(where, call, own))
+            for where, call in calls
+        ):
             return above, True
         above.insert(0, each)
     return above, False
+
+
+def steps_another(module: Module, call: ast.Call, own: str) -> bool:
+    """Whether a step is of an optimizer of another name."""
+    try:
+        return bool(own) and module.text(stepped(module, call)) != own
+    except NotShareableError:
+        return False
 
 
 def changes_gradients(program: Program, module: Module, stmt: ast.stmt) -> bool:

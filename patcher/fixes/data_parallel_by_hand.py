@@ -21,7 +21,7 @@ from ..analysis.models.past_wrapper import (
     steps_past_wrapper,
 )
 from ..analysis.models.penalties import lone_penalty
-from ..analysis.models.teachers import only_teaches
+from ..analysis.models.teachers import is_of_a_loss, only_teaches
 from ..analysis.models.trained_models import (
     all_names,
     last_part,
@@ -80,6 +80,7 @@ def training_wraps(program: Program) -> list[Place]:
         if wrap is not None
         and serves_training(program, module, wrap)
         and not only_teaches(program, module, wrap.stmt)
+        and not is_of_a_loss(program, module, wrap.stmt)
     ]
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.training.program import Program
+from ..analysis.training.schedules import is_schedule
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Edit, Guard, Insert, Replace, Rewrite
 from ..source.module import Module
@@ -41,24 +42,6 @@ def only_step(loop: TrainLoop, optimizer: str) -> ast.Expr | None:
         if mentions(stmt, "step") and loop.module.text(stmt.value) == f"{optimizer}.step()"
     ]
     return steps[0] if len(steps) == 1 else None
-
-
-def is_schedule(module: Module, node: ast.expr) -> bool:
-    """Whether an expression is a learning-rate schedule, by its own name or its constructor's."""
-    text = module.text(node)
-    if "sched" in text.lower():
-        return True
-    constructors = (
-        module.last_name(stmt.value.func)
-        for stmt in module.nodes(ast.Assign)
-        if isinstance(stmt.value, ast.Call) and any(module.text(t) == text for t in stmt.targets)
-    )
-    return any(map(makes_schedule, constructors))
-
-
-def makes_schedule(name: str) -> bool:
-    """Whether a class or function of this name creates a learning-rate schedule."""
-    return "schedule" in name.lower() or name.endswith("LR")
 
 
 def guard_schedule(module: Module, step: ast.stmt) -> Iterator[Edit]:

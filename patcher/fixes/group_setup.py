@@ -122,9 +122,9 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         start = (Insert(guard, code, "first"),)
     if not start and (first := first_step(script)) is not None:
         start = (Insert(first, code),)
-    early = first_in_need(script)
-    if start and early is not None and runs_behind(script, start[0], early) and code == whole:
-        start = (Insert(early, code),)
+    for early in (first_in_need(script), first_that_makes_loaders(program, script, start)):
+        if start and early is not None and runs_behind(script, start[0], early) and code == whole:
+            start = (Insert(early, code),)
     if not start or any(names_cards_otherwise(program, each) for each in program.modules[1:]):
         return ()
     cards = cards_by_number(program, script)
@@ -144,6 +144,27 @@ def first_in_need(module: Module) -> ast.stmt | None:
                     return stmt
                 if module.last_name(func) in ("DataLoader", "DataParallel"):
                     return stmt
+    return None
+
+
+def first_that_makes_loaders(
+    program: Program, module: Module, start: tuple[Edit, ...]
+) -> ast.stmt | None:
+    """What first calls a function that makes a loader, above a start at module level."""
+    anchor = start[0].anchor if start and isinstance(start[0], Insert) else None
+    if anchor is None or module.function(anchor) is not None:
+        return None
+    for stmt in module.tree.body:
+        if position(stmt) >= position(anchor):
+            return None
+        if isinstance(stmt, PREPARES) or not everywhere(stmt, ast.Call):
+            continue
+        if any(
+            where.last_name(call.func) == "DataLoader"
+            for where, function in program.functions_below(module, stmt)
+            for call in everywhere(function, ast.Call)
+        ):
+            return stmt
     return None
 
 
@@ -237,7 +258,8 @@ def first_step(module: Module) -> ast.stmt | None:
         for stmt in module.tree.body
         if not isinstance(stmt, PREPARES) and not is_text(stmt) and not holds(stmt, imports)
     ]
-    uses = (position(stmt) for stmt in steps if mentions(stmt, "torch"))
+    own = [name for name, whole in module.aliases.items() if whole == "torch"]  # import torch as T
+    uses = (position(stmt) for stmt in steps if any(mentions(stmt, name) for name in own))
     torch_from = min(uses, default=(sys.maxsize, 0))
     head = (position(node) for node in imports if position(node) < torch_from)
     last = max(head, default=(0, 0))

@@ -16,6 +16,7 @@ from ..analysis.batches.batch_taint import NotDealtError
 from ..analysis.batches.carried_state import carried_names
 from ..analysis.batches.rates_by_batch import refuse_rates_by_batch
 from ..analysis.batches.summed_losses import refuse_summed_losses
+from ..analysis.language.call_graph import reachable_functions
 from ..analysis.language.name_flow import names_in, spread
 from ..analysis.language.training_calls import GRADLESS
 from ..analysis.models.batch_norm import norms_by_batch
@@ -81,6 +82,9 @@ TAKES_MODEL = frozenset(["isinstance", "hasattr", "getattr", "type", "id", "len"
 """Calls that a model can be passed to, for the same reason."""
 
 
+WRITES = ("save", "save_on_main", "save_pretrained", "save_file")
+
+
 @record
 class StepCode:
     """Code that a training step runs: the body of its loop, or of a function that it calls."""
@@ -88,6 +92,7 @@ class StepCode:
     module: Module
     body: list[ast.stmt]
     function: Function | None
+    by: ast.Call | None = None  # what calls the function
 
 
 def edits_to_share(program: Program, loops: list[TrainLoop]) -> list[tuple[Module, Edit]]:
@@ -238,8 +243,22 @@ def refuse_trainings_elsewhere(program: Program, loops: list[TrainLoop]) -> None
             for value in other.args
             for node in names_within(value, names)
         ]
-        if module.last_name(call.func) != "Pool" or passed:
+        if passed or (module.last_name(call.func) != "Pool" and not only_reads(program, call)):
             raise NotShareableError(f"line {call.lineno} starts processes of its own")
+
+
+def only_reads(program: Program, call: ast.Call) -> bool:
+    """``Process(target=self.load)``, where no function of that name goes back or steps."""
+    worker = argument(call, 1, "target") if keyword(call, "target") else None
+    if not isinstance(worker, ast.Name | ast.Attribute):
+        return False
+    functions = reachable_functions(program, {name_of(worker)})
+    return bool(functions) and not any(
+        each.func.attr in ("backward", "step", "all_reduce", "init_process_group")
+        for function in functions
+        for each in within(function.body, ast.Call)
+        if isinstance(each.func, ast.Attribute)
+    )
 
 
 def refuse_other_gradients(program: Program, loop: TrainLoop) -> None:
@@ -379,6 +398,7 @@ def forward_calls(
 ) -> tuple[Module, list[ast.Call]]:
     """The calls of the model that a training step takes its gradients from: one in each branch."""
     found: list[tuple[Module, ast.Call]] = []
+    by: dict[ast.Call, ast.Call | None] = {}  # what calls the function that has each
     start = StepCode(loop.module, loop.steps.body, loop.module.function(loop.steps))
     for place in places_below(program, start):
         for node in uses_of(program, place, models):
@@ -387,11 +407,16 @@ def forward_calls(
                 refuse_other_use(program, place.module, node)
             elif not is_gradless(place.module, call):
                 found.append((place.module, call))
+                by[call] = place.by
     if not found:
         raise NotShareableError("where a step calls its model cannot be told")
     (module, first), *others = found
     for where, other in others:
-        if where is not module or not are_alternatives(module, module.statement(first), other):
+        is_of_one_object = by[first] is not None and by[first] is by[other]
+        if where is not module or not (
+            are_alternatives(module, module.statement(first), other)
+            or (is_of_one_object and module.function(first) is not module.function(other))
+        ):
             lines = f"in lines {first.lineno} and {other.lineno}"
             raise NotShareableError(f"a step calls its model several times, {lines}")
     for where, call in found:
@@ -420,7 +445,7 @@ def places_below(program: Program, start: StepCode) -> Iterator[StepCode]:
                 if function in seen or is_evaluation(function) or is_network(module, owner):
                     continue
                 seen.add(function)
-                pending.append(StepCode(module, function.body, function))
+                pending.append(StepCode(module, function.body, function, call))
 
 
 def is_read_only_alias(module: Module, node: ast.expr) -> bool:
@@ -437,6 +462,24 @@ def is_read_only_alias(module: Module, node: ast.expr) -> bool:
         if isinstance(use.ctx, ast.Load) and not (called and forward_call(module, up)):
             return False
     return True
+
+
+def only_saves(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a call is a statement of its own, of a method that writes weights to a file.
+
+    ``model.save(path)``, which computes nothing.
+    """
+    functions = program.callees(module, call) or program.possible_callees(module, call)
+    return (isinstance(module.parents[call], ast.Expr) and bool(functions)) and all(
+        any(where.last_name(each.func) in WRITES for each in within(function.body, ast.Call))
+        and not any(computes(each.func) for each in within(function.body, ast.Call))
+        for where, function in functions
+    )
+
+
+def computes(func: ast.expr) -> bool:
+    """Whether a call is of the object itself, of its forward pass or a step of a training."""
+    return is_self(func) or getattr(func, "attr", "") in ("forward", "backward", "step")
 
 
 def keeps_model(module: Module, node: ast.expr) -> bool:
@@ -507,7 +550,11 @@ def refuse_other_use(program: Program, module: Module, node: ast.expr) -> None:
         read, up = up, module.parents[up]
     if isinstance(up, ast.Call) and up.func is read:
         assert isinstance(read, ast.Attribute)
-        if read.attr not in READS and not is_gradless(module, up):
+        if (
+            read.attr not in READS
+            and not is_gradless(module, up)
+            and not only_saves(program, module, up)
+        ):
             raise NotShareableError(
                 f"a step calls {module.text(read)}(), past the model's forward pass"
             )

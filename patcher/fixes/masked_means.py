@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ..analysis.batches.batch_sizes import is_size
 from ..analysis.batches.class_weights import bound_to
 from ..analysis.batches.loss_reduction import LOSS, Reduction, reduction_of
 from ..analysis.batches.summed_losses import COMPARISONS
@@ -30,7 +31,7 @@ CASTS = (
 )
 ELEMENTWISE = (
     *("abs", "pow", "square", "sqrt", "log", "exp", "clamp", *CASTS),
-    *("softplus", "relu", "sigmoid", "logsigmoid", "tanh"),
+    *("softplus", "relu", "sigmoid", "logsigmoid", "tanh", "log_prob"),
 )
 
 
@@ -130,7 +131,8 @@ def factors_behind(module: Module, losses: ast.expr) -> list[ast.expr]:
 def found_in(module: Module, count: ast.expr) -> ast.expr | None:
     """The mask of a number of places: ``torch.nonzero(mask).size(0)`` and ``len(mask.nonzero())``.
 
-    Also by ``size()[0]`` and ``shape[0]``, under a name, and ``torch.count_nonzero(mask)``.
+    Also by ``size()[0]`` and ``shape[0]``, under a name, ``torch.count_nonzero(mask)``, and of
+    what a mask picks, ``boxes[mask].size(0)``.
     """
     node = count
     if isinstance(node, ast.Name):
@@ -152,7 +154,12 @@ def found_in(module: Module, count: ast.expr) -> ast.expr | None:
         places = module.definition(places, places) or places
     if isinstance(places, ast.Call) and module.last_name(places.func) in ("nonzero", "argwhere"):
         return argument_or_owner(module, places)
-    return None
+    while isinstance(places, ast.Call) and module.last_name(places.func) in ("view", "reshape"):
+        places = argument_or_owner(module, places)
+    if not isinstance(places, ast.Subscript):
+        return None
+    rows = places.slice.elts[0] if isinstance(places.slice, ast.Tuple) else places.slice
+    return rows if is_mask(module, rows) else None
 
 
 def argument_or_owner(module: Module, call: ast.Call) -> ast.expr | None:
@@ -171,13 +178,15 @@ def is_score(module: Module, node: ast.expr | ast.stmt) -> bool:
 def means_over_selections(program: Program, module: Module) -> Iterator[tuple[ast.Call, ast.expr]]:
     """``l1_loss(made[mask], wanted[mask])``, and such a loss by ``.mean()``, each with the mask.
 
-    Also of a name, ``rest = (made - wanted)[mask]``, and by ``losses.masked_select(mask)``.
+    Also of a name, ``rest = (made - wanted)[mask]``, by ``losses.masked_select(mask)``, and of what
+    lists of places pick, as of the cells where boxes are: ``made[b, anchor, y, x]``.
     """
     found: dict[ast.Call, ast.expr] = {}
     parts: list[tuple[ast.expr, ast.expr]] = [
         (part, part.slice)
         for part in module.nodes(ast.Subscript)
-        if isinstance(part.ctx, ast.Load) and selects(program, module, part.slice)
+        if isinstance(part.ctx, ast.Load)
+        and (selects(program, module, part.slice) or picks_rows(module, part.slice))
     ]
     for selected in module.calls_to("masked_select"):
         place = 1 if module.dotted(selected.func).startswith("torch.") else 0
@@ -257,6 +266,19 @@ def selects(program: Program, module: Module, index: ast.expr) -> bool:
         return is_mask(module, index)
     values = bound_to(program, module, index)
     return bool(values) and all(is_mask(*value) for value in values)
+
+
+def picks_rows(module: Module, index: ast.expr) -> bool:
+    """Whether an index is of lists of places, whose number the function asks: ``b.shape[0]``."""
+    match index:
+        case ast.Tuple(elts=[ast.Name() as first, ast.Name(), *rest]):
+            if not all(isinstance(each, ast.Name) for each in rest):
+                return False
+        case _:
+            return False
+    scope = module.scope_statements(index)
+    sizes = [*within(scope, ast.Call), *within(scope, ast.Subscript)]
+    return any(is_size(size, {first.id}) for size in sizes)
 
 
 def is_of_loss(module: Module, node: ast.expr | ast.stmt) -> bool:

@@ -273,7 +273,8 @@ def evaluation_share(
         return None  # whose wrapper stays, and ranks forward through it as often
     if any(is_rebound_before_loader(loader, part) for part in (loader.dataset, loader.batch_size)):
         return None
-    users = [e for e in program.evaluations if e.loader.shares_with(loader)]
+    alike = [e for e in program.evaluations if e.loader.shares_with(loader)]
+    users = list({e.loop: e for e in reversed(alike)}.values())[::-1]  # one loop, several models
     if not users or users[0] is not evaluation:
         return None  # another of its loop comes first, or another branch's loader is first there
     if not all(e.accumulators and forwards_itself(e) for e in users):

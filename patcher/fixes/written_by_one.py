@@ -204,6 +204,8 @@ def in_lock_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
     training = [loop for train in program.train_loops for loop in (train.steps, train.epochs)]
     if asks_for_files(module, stmt) or runs_for_some_alone(program, module, stmt):
         return False
+    if is_called_where_missing(program, module, stmt):
+        return False
     function = module.function(stmt)
     if module is not program.script and function is not None and is_uncalled(program, function):
         return False
@@ -254,6 +256,25 @@ def runs_in_save_pretrained(program: Program, module: Module, node: ast.AST) -> 
     Its name tells, as what it calls goes by methods of objects whose class is not known.
     """
     return module.function(node) in program.run_by_save_pretrained
+
+
+def is_called_where_missing(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether a call that leads to a statement is made by the answer of a test for files.
+
+    ``if not os.path.exists(path): fetch(path)``: a rank that comes later finds the file.
+    """
+    function = module.function(stmt)
+    pending = [] if function is None else [*program.callers(function)]
+    seen: set[Function | None] = {function}
+    while pending:
+        where, call = pending.pop()
+        if asks_for_files(where, where.statement(call)):
+            return True
+        function = where.function(call)
+        if function is not None and function not in seen:
+            seen.add(function)
+            pending += program.callers(function)
+    return False
 
 
 def asks_for_files(module: Module, stmt: ast.stmt) -> bool:

@@ -32,7 +32,7 @@ def remedies(program: Program, findings: Sequence[Finding]) -> Remedies:
     edited = {finding.code for finding in findings if finding.edits}  # one carries them for all
     left = [f for f in errors if f.safety is Safety.REPORT and f.code not in edited]
     obstacle = next((f for f in left if f.code not in CONSEQUENCES), None)
-    if reason_not_to_begin(program):
+    if reason_not_to_begin(program, findings):
         return blocked("and patches nothing of a script that starts its own ranks")
     if obstacle is not None:
         file = obstacle.module.source.file

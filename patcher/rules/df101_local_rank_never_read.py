@@ -38,10 +38,15 @@ DEEPSPEED = {
 def findings(program: Program) -> Iterator[Finding]:
     option = option_of_launchers(program)
     name = "local_rank" if option is None else option.dest
+    is_for_deepspeed = calls_one_of(program, DEEPSPEED)  # whose launcher passes --local_rank
     for module in program.modules:
         if option is None or option.call not in module.parents:
             continue
-        if "--local-rank" not in option.spellings and isinstance(option.call, ast.Call):
+        if (
+            "--local-rank" not in option.spellings
+            and isinstance(option.call, ast.Call)
+            and not is_for_deepspeed
+        ):
             last = option.call.args[-1]
             yield Finding(
                 module,
@@ -54,8 +59,8 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from required_of_ranks(program, module, option.call)
     if reads_environment(program, name):
         return
-    if option is not None and calls_one_of(program, DEEPSPEED):
-        return  # its own launcher passes --local_rank to each process
+    if option is not None and is_for_deepspeed:
+        return
     if not is_read(program, name) and knows_its_rank(program):
         return
     if option is None and any(

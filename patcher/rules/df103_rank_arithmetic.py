@@ -26,12 +26,12 @@ from ..analysis.ranks.rank_reach import (
     roles_reaching,
     value_for_role,
 )
-from ..analysis.ranks.spawning import is_spawned_number
+from ..analysis.ranks.spawning import is_spawned_number, spawned_ranks
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import argument, mentions
+from ..source.tree import argument, everywhere, mentions
 
 CODE, SEVERITY, SAFETY = "DF103", Severity.ERROR, Safety.SAFE
 
@@ -77,7 +77,11 @@ def computed_ranks(program: Program) -> Iterator[Finding]:
                     or is_compared(module, node)
                 ):
                     yield Finding(module, node, because, read_local_rank(program, module, node))
-            elif isinstance(node.op, ast.Add) and is_offset_by_node(module, node):
+            elif (
+                isinstance(node.op, ast.Add)
+                and is_offset_by_node(module, node)
+                and not counts_for_launcher(program, module, node)
+            ):
                 yield Finding(module, node, because, read_global_rank(module, node))
 
 
@@ -120,6 +124,15 @@ def is_offset_by_node(module: Module, node: ast.BinOp) -> bool:
     return any(
         any(mentions(rest, name) for name in NODE_NAMES) and is_rank(module, rank)
         for rank, rest in ((node.left, node.right), (node.right, node.left))
+    )
+
+
+def counts_for_launcher(program: Program, module: Module, node: ast.BinOp) -> bool:
+    """Whether the script starts its ranks itself, or a launcher says which machine this is."""
+    return any(spawned_ranks(program)) or any(
+        mentions(value, "environ")
+        for each in everywhere(node, ast.Attribute)
+        for value in module.attribute_values.get(each.attr, ())
     )
 
 

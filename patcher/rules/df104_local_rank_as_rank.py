@@ -1,13 +1,14 @@
 """The local rank is used to tell the main process.
 
 What         A test like local_rank in [-1, 0] decides who writes or reports, where a process group
-             exists, or the group is made with rank=local_rank. Barriers by local rank ("the first
-             process of each node first", around files on a node's own disk), downloads, and tests
-             that only choose what is logged are left alone.
+             exists, or the group is made with rank=local_rank. rank % gpus_per_node == 0 asks for
+             the first of each node as well, which may be meant: that is a note. Barriers by local
+             rank ("the first process of each node first", around files on a node's own disk),
+             downloads, and tests that only choose what is logged are left alone.
 At run time  On several nodes there is one such process per node: as many writers of one file.
 Example      if args.local_rank in [-1, 0] and global_step % args.save_steps == 0: …
 Fix          is_main_process() in its place: the process group's rank 0, or the only process. The
-             group gets the RANK of the launcher.
+             group gets the RANK of the launcher. A note is left to you.
 Fix safety   Safe: on one node, and in a lone process, both tests give the same answer. A file that
              each node is meant to have on its own disk is written on the first node only.
 Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK and RANK)
@@ -25,6 +26,7 @@ from ..analysis.ranks.rank_reach import (
     value_for_role,
     values_by_role,
 )
+from ..analysis.ranks.rank_values import counts_a_machine
 from ..analysis.ranks.spawning import spawned_ranks
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Import, Rewrite
@@ -55,6 +57,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if any(local_rank_is_global(module) for module in program.modules):
         return
     yield from groups_by_local_rank(program)
+    yield from firsts_of_machines(program)
     tests = [(m, test, gates) for m in program.modules for test, gates in main_tests(m)]
     if not tests:
         return
@@ -91,6 +94,27 @@ def groups_by_local_rank(program: Program) -> Iterator[Finding]:
             edit = Rewrite(rank, f"int(os.environ.get('RANK', {text}))")
             because = f"the group takes {text} for the rank: each node has a rank 0"
             yield Finding(module, call, because, (edit, Import("os")))
+
+
+def firsts_of_machines(program: Program) -> Iterator[Finding]:
+    """``if rank % gpus_per_node == 0:`` around what writes, where a rank counts all machines'."""
+    for module in program.modules:
+        for node in module.nodes(ast.BinOp):
+            compare = module.parents[node]
+            if not isinstance(node.op, ast.Mod) or not isinstance(compare, ast.Compare):
+                continue
+            if not counts_a_machine(module, node.right) or not program.is_live(module, node):
+                continue
+            up: ast.AST = compare
+            while isinstance(module.parents[up], ast.BoolOp | ast.UnaryOp):
+                up = module.parents[up]
+            gate = module.parents[up]
+            is_asked = isinstance(gate, ast.Return) or (
+                isinstance(gate, ast.If) and gate.test is up and not is_per_node(module, gate)
+            )
+            if is_asked and values_by_role(module, compare)[1:] == (True, False):
+                because = f"{module.text(compare)} holds for the first rank of each node"
+                yield Finding(module, compare, because, severity=Severity.NOTE)
 
 
 def main_tests(module: Module) -> Iterator[tuple[ast.Compare, list[ast.If]]]:

@@ -34,6 +34,7 @@ READ_NUMBER = """\
 if 'LOCAL_RANK' in os.environ and '{name}' in os.environ:  # torchrun, accelerate launch
     {args}.{option} = int(os.environ['{name}'])"""
 FROM_OUTSIDE = ("environ", "getenv", "get_rank", "Get_rank", "Get_size", "bcast", "subprocess")
+OWN_STORES = ("HashStore", "FakeStore")  # in the memory of one process
 SCHEDULERS = ("SLURM_", "OMPI_", "PMI_")  # variables of Slurm and of MPI
 MAX_DEPTH = 4  # names between a number and where it is from
 
@@ -56,7 +57,13 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def lacks_launcher(module: Module, call: ast.Call) -> bool:
-    """Whether a group is for a lone process: made where a launcher's variables are missing."""
+    """Whether a group is for a lone process: made where a launcher's variables are missing.
+
+    So is one whose store is in the memory of its process.
+    """
+    store = argument(call, 5, "store")
+    if isinstance(store, ast.Call) and module.last_name(store.func) in OWN_STORES:
+        return True
     return any(
         isinstance(up, ast.ExceptHandler)
         and up.type is not None

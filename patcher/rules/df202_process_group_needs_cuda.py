@@ -8,7 +8,8 @@ At run time  On a CPU machine (or with --no_cuda) the ranks crash; an evaluation
 Example      torch.distributed.init_process_group(backend='nccl')
 Fix          Choose card and back end by what the machine has, set a time-out, let DDP find the
              device on a CPU, destroy the group after main().
-Fix safety   Safe: every edited line runs in a process group only.
+Fix safety   Safe: every edited line runs in a process group only. Code that asserts
+             torch.cuda.is_available() keeps its back end and its cards.
 Source       https://docs.pytorch.org/docs/stable/distributed.html
 """
 
@@ -47,19 +48,34 @@ if torch.distributed.is_initialized():
 
 def findings(program: Program) -> Iterator[Finding]:
     groups = program.calls_to("init_process_group")
+    needs_cards = insists_on_cards(program)
     for module, call in groups:
         yield from skipped_setup(module, call)
-        yield from nccl_only(program, module, call)
+        if not needs_cards:
+            yield from nccl_only(program, module, call)
         yield from missing_timeout(module, call)
     if not groups:
         return
     yield from fixed_card(program)
     for module in program.modules:
         yield from cuda_tensor_types(module)
-    for module in program.modules:
+    for module in () if needs_cards else program.modules:
         yield from ddp_on_cpu(program, module)
     if not program.calls_to("destroy_process_group"):
         yield from missing_destroy(program.script)
+
+
+def insists_on_cards(program: Program) -> bool:
+    """``assert torch.cuda.is_available()``: nothing behind it is for a machine without cards."""
+    return any(
+        isinstance(stmt, ast.Assert)
+        and stmt.test is call
+        and module.dotted(call.func) == "torch.cuda.is_available"
+        and program.is_live(module, stmt)
+        and not any(isinstance(up, ast.If) for up in module.ancestors(stmt))
+        for module, call in program.calls_to("is_available")
+        for stmt in [module.statement(call)]
+    )
 
 
 def skipped_setup(module: Module, call: ast.Call) -> Iterator[Finding]:

@@ -66,6 +66,7 @@ from ..source.tree import (
     Function,
     bound_names,
     everywhere,
+    is_elif,
     is_inside,
     only_argument,
     parameters,
@@ -161,9 +162,12 @@ def beside_data_parallel(
 
 
 def opened_gates(program: Program, module: Module, wrap: Wrap) -> Iterator[Edit]:
-    """``if args.parallel: reader.parallelize()``: ranks wrap whatever the option says."""
+    """``if args.parallel: reader.parallelize()``: ranks wrap whatever the option says.
+
+    Not where an option decides whether there is a model at all, ``elif kind == "gan": Gan()``.
+    """
     function = module.function(wrap.stmt)
-    if function is None:
+    if function is None or function.name == "__init__":
         return
     below = {function, *(each for _, each in program.functions_below(module, function))}
     if any(loop.module.function(loop.steps) in below for loop in program.train_loops):
@@ -177,6 +181,7 @@ def opened_gates(program: Program, module: Module, wrap: Wrap) -> Iterator[Edit]
             isinstance(gate, ast.If)
             and gate.body == [stmt]
             and not gate.orelse
+            and not is_elif(where.parents[gate], gate)
             and any(value_for_role(where, gate.test, role) is UNKNOWN for role in RANKS)
         ):
             yield Rewrite(gate.test, f"{where.operand(gate.test)} or {GROUP}")

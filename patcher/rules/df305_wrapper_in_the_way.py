@@ -152,7 +152,7 @@ def is_of_the_model_alone(
     use = module.parents[name]
     return (
         isinstance(use, ast.Attribute)
-        and is_lacking(module, use)
+        and is_lacking(program, module, use)
         and not is_of_engine(program, use)
         and (is_returned or is_torch_wrap(module, wrap))
         and is_of_scope(module, name, module.function(wrap))
@@ -172,7 +172,7 @@ def passed_wrappers(program: Program, module: Module, wrapped: set[str]) -> Iter
             or function in evaluating
             or name.id not in parameters(function)
             or is_bound_anew(module, function, name)
-            or not (use.attr in MODEL_ATTRIBUTES or is_lacking(module, use))
+            or not (use.attr in MODEL_ATTRIBUTES or is_lacking(program, module, use))
             or is_of_engine(program, use)
             or is_tested(module, use)
         ):

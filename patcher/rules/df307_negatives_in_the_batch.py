@@ -3,8 +3,8 @@
 What         A contrastive loss scores every example against every other one of its own batch: a
              product of two sets of vectors with torch.arange as labels, with torch.eye as what is
              wanted, or with a mask of equal labels; or one picks pairs by such a mask, takes the
-             diagonal of the product, scores it by row and by column, or compares it with a
-             teacher's.
+             diagonal of the product, numbers the rows of scores that it is given, scores it by row
+             and by column, or compares it with a teacher's.
 At run time  With N ranks each example meets 1/N of the negatives of the global batch: another loss
              and another model than one process has at that batch, and the same goes for gradient
              accumulation. Nothing crashes.
@@ -45,7 +45,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.gathering import GATHER_VECTORS, gather_batch, gather_columns, row_source
 from ..fixes.masked_means import is_of_loss
 from ..source.module import Module
-from ..source.tree import Function, argument, everywhere
+from ..source.tree import FUNCTIONS, Function, argument, everywhere, mentions, parameters, within
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 
@@ -73,6 +73,12 @@ def findings(program: Program) -> Iterator[Finding]:
             function = module.function(call)
             near = next(products(module, scores), None)
             product = near or distant_product(module, scores)
+            if product is None and is_plain and is_square(module, scores, target):
+                told.add(function)
+                if runs_in_training_step(program, module, function):
+                    because = f"the labels number the rows of {module.text(scores)}, of this rank's"
+                    yield Finding(module, call, f"{because} batch only")
+                continue
             if product is None or not runs_in_training_step(program, module, function):
                 continue
             if is_gathered(module, product.columns):
@@ -118,13 +124,40 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from distances_of_scores(program, module, told)
 
 
+def is_square(module: Module, scores: ast.expr, labels: ast.expr) -> bool:
+    """Whether labels are numbered by the rows of scores that a function is given.
+
+    ``n = x.shape[0]``, ``cross_entropy(x, torch.arange(n))``: each row has a column of its own.
+    """
+    function = module.function(scores)
+    root = scores
+    while (value := module.definition(root, root)) is not None and isinstance(value, ast.Call):
+        root = value.func.value if isinstance(value.func, ast.Attribute) else value  # x.squeeze()
+    if function is None or not isinstance(root, ast.Name) or root.id not in parameters(function):
+        return False
+    values = [module.definition(labels, labels) or labels]
+    values += [
+        v for name in everywhere(values[0], ast.Name) for v in module.alternatives(name, name)
+    ]
+    return any(
+        module.last_name(node).endswith(("shape", "size", "len")) and mentions(value, root.id)
+        for value in values
+        for kind in (ast.Attribute, ast.Name)
+        for node in everywhere(value, kind)
+    )
+
+
 def scores_taken_both_ways(
     program: Program, module: Module, told: set[Function | None]
 ) -> Iterator[Finding]:
     """Scores of all pairs whose diagonal is taken, or that are scored by row and by column."""
     for node, scores in whole_scores(module):
         function = module.function(node)
-        product = next(products(module, scores), None) or distant_product(module, scores)
+        product = (
+            next(products(module, scores), None)
+            or distant_product(module, scores)
+            or product_of_function(program, module, scores)
+        )
         if product is None or function in told or is_gathered(module, product.columns):
             continue
         if runs_in_training_step(program, module, function):
@@ -132,6 +165,25 @@ def scores_taken_both_ways(
             vectors = module.text(product.columns)
             because = f"line {product.node.lineno} scores against {vectors} of this rank's batch"
             yield Finding(module, node, f"{because} only")
+
+
+def product_of_function(program: Program, module: Module, scores: ast.expr) -> Product | None:
+    """The call of a function, or of one that an attribute holds, that returns such a product.
+
+    ``scores = self.sim(images, texts)``, and elsewhere ``self.sim = cosine_sim``.
+    """
+    call = module.definition(scores, scores)
+    if not isinstance(call, ast.Call) or len(call.args) < 2:
+        return None
+    held = [module.attribute_values.get(module.last_name(call.func), [])]
+    found = [program.resolve(module, value) for values in held for value in values]
+    functions = [*program.callees(module, call), *(each for each in found if each is not None)]
+    for where, function in functions:
+        if isinstance(function, FUNCTIONS):
+            for result in within(function.body, ast.Return):
+                if result.value is not None and any(products(where, result.value)):
+                    return Product(call, call.args[0], call.args[1])
+    return None
 
 
 def distances_of_scores(

@@ -6,14 +6,14 @@ At run time  The file is of no use without a process group: ValueError at torch.
              process group has not been initialized. With one, a script that wraps what it has
              loaded wraps it twice.
 Example      model = DistributedDataParallel(model); torch.save(model, "best.pt")
-Fix          Save the module inside.
+Fix          Save the module inside. Of a container that steps or evaluations use as well, none.
 Fix safety   Safe: a process without a group saves what it saved.
 Source       torch.nn.parallel.DistributedDataParallel (__setstate__)
 """
 
 from collections.abc import Iterator
 
-from ..analysis.models.saved_wrappers import saved_wrappers
+from ..analysis.models.saved_wrappers import saved_wrappers, wrappers_in_parts
 from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -23,8 +23,10 @@ CODE, SEVERITY, SAFETY = "DF314", Severity.DEGRADED, Safety.SAFE
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    for module, name in saved_wrappers(program):
+    parts = wrappers_in_parts(program)
+    for module, name, is_safe in (*((*each, True) for each in saved_wrappers(program)), *parts):
         bare = unwrapped_model(name.id)
         code = f"{bare} if torch.distributed.is_initialized() else {name.id}"
         because = f"{name.id} is wrapped in DistributedDataParallel here"
-        yield Finding(module, name, because, (Rewrite(name, code), Import("torch")))
+        edits = (Rewrite(name, code), Import("torch")) if is_safe else ()
+        yield Finding(module, name, because, edits)

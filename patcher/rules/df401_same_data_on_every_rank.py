@@ -42,6 +42,7 @@ from ..analysis.ranks.batch_samplers import deals_by_rank
 from ..analysis.ranks.dealing import (
     SHARE_OF_DRAWN,
     deals,
+    deals_itself,
     dealt_by_hand,
     is_for_lone_process,
     is_iterable_dataset,
@@ -69,6 +70,7 @@ from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
 from ..fixes.idle_samplers import idle_sampler
 from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
 from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
+from ..fixes.made_samplers import makes_sampler
 from ..fixes.process_group import lone_process_test, shares_batches
 from ..fixes.samplers_or_none import deal_without_sampler, may_be_none
 from ..source.module import Module
@@ -162,9 +164,10 @@ def left_to_engine(program: Program) -> Iterator[Finding]:
         loader = loop.loader
         if loader is None or loader.call in seen or not program.is_live(loop.module, loop.steps):
             continue
-        if loader.samplers or loader.batch_sampler is not None:
+        if loader.samplers or loader.batch_sampler is not None or never_steps(program, loop):
             continue
-        if is_iterable_dataset(program, loader.module, loader.dataset):
+        made_of = program, loader.module, loader.dataset
+        if is_iterable_dataset(*made_of) or deals_itself(*made_of):
             continue
         seen.add(loader.call)
         because = (
@@ -287,6 +290,8 @@ def is_dealt_by_function(program: Program, loader: Loader) -> bool:
 
 def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Finding]:
     """The finding for one loader that a loop may go over; ``told`` collects edits of functions."""
+    if deals_itself(program, loader.module, loader.dataset):
+        return
     if is_iterable_dataset(program, loader.module, loader.dataset):
         because = "its data set only iterates and takes no sampler, and nothing deals by rank"
         yield Finding(loader.module, loader.call, because)
@@ -375,7 +380,7 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
     for sampler in loader.samplers:  # one per branch
         if is_constant(sampler, None) or is_for_others(program, module, sampler):
             continue
-        dealt = deal(module, sampler, alone)
+        dealt = deal(program, module, sampler, alone)
         if not dealt:
             return () if is_lacking else deal_batches(program, loader, alone)
         edits += dealt
@@ -385,18 +390,23 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
     return (*edits, *(torch if is_wrapped and len(loader.samplers) == 1 else imports))
 
 
-def deal(module: Module, call: ast.expr, alone: str) -> tuple[Edit, ...]:
+def deal(program: Program, module: Module, call: ast.expr, alone: str) -> tuple[Edit, ...]:
     """Edits that deal by rank what a sampler of torch draws; none for another."""
     kind = module.dotted(call.func) if isinstance(call, ast.Call) else ""
     package, _, kind = kind.rpartition(".")
-    if not isinstance(call, ast.Call) or not package.startswith("torch.utils.data"):
+    if not isinstance(call, ast.Call):
         return ()
+    if not package.startswith("torch.utils.data"):
+        return deal_drawn(module, call, alone) if makes_sampler(program, module, call) else ()
     data = only_argument(call, "data_source")
     if data is not None and kind in IN_FULL:
         by_rank = f"DistributedSampler({module.text(data)}{IN_FULL[kind]})"
         return (Rewrite(call, f" if {alone} else {by_rank}", after=True),)
-    if kind not in (*IN_FULL, *IN_PART):
-        return ()
+    return deal_drawn(module, call, alone) if kind in (*IN_FULL, *IN_PART) else ()
+
+
+def deal_drawn(module: Module, call: ast.Call, alone: str) -> tuple[Edit, ...]:
+    """Edits that deal among the ranks what a sampler draws, which all of them draw alike."""
     dealt = Rewrite(call, f" if {alone} else DealtSampler({module.text(call)})", after=True)
     return (dealt, Define("DealtSampler"))
 

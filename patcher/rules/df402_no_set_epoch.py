@@ -15,38 +15,40 @@ import ast
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.language.literal_arguments import CallPlace
 from ..analysis.language.passed_arguments import argument_for_parameter
-from ..analysis.language.training_calls import calls_that_train
 from ..analysis.ranks.rank_reach import RANKS, Role, roles_reaching
 from ..analysis.training.constructed_loaders import Loader, makes_rank_sampler
 from ..analysis.training.counting_loops import (
-    CountingLoop,
-    counting_loop,
+    begins_again,
     counting_loops,
-    endless_loop,
     rounds_around,
+    serves_outer_loop,
 )
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
+from ..analysis.training.epoch_loops import EpochLoop, epoch_loop, is_one_pass, number_passed
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
-from ..analysis.training.loaders import AROUND, trace_loader
+from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
+from ..analysis.training.restarted_loaders import begun_anew
 from ..analysis.training.told_epochs import may_tell_sampler
 from ..analysis.training.train_loops import TrainLoop
-from ..editing.edits import Define, Edit, Import, Insert, Rewrite
+from ..editing.edits import Edit, Insert
 from ..findings import Finding, Safety, Severity
-from ..source.branches import is_in
+from ..fixes.sampler_epochs import (
+    drawn_anew,
+    import_of,
+    kind_of_sampler,
+    name_loader,
+    tell_each,
+    tell_epoch,
+)
 from ..source.module import Module
 from ..source.tree import (
-    Function,
     argument,
     bound_names,
-    everywhere,
     is_inside,
     is_within,
     mentions,
-    only_argument,
-    parameters,
     precedes,
     within,
 )
@@ -55,8 +57,6 @@ CODE, SEVERITY, SAFETY = "DF402", Severity.DEGRADED, Safety.SAFE
 
 NO_NUMBER = "there is no epoch loop to call it from"
 UNTOLD = "no sampler is told the epoch, and whether one deals what this goes over cannot be told"
-LOADER_NAMES = ("train_loader", "epoch_loader")  # for a loader without one
-MAX_CALLERS = 4  # functions through which a loader is handed on
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -69,108 +69,119 @@ def findings(program: Program) -> Iterator[Finding]:
         for each in program.train_loops
         for loader in (each.loader, *each.beside)
     ]
-    for loop, all_loaders in loops:
-        dealt = loop.loader and of_ranks(loop.loader)
-        others = {each.name for each in all_loaders if each and each is not loop.loader}
+    by_steps: dict[ast.AST, list[TrainLoop]] = {}
+    for loop, _ in loops:
+        by_steps.setdefault(loop.steps, []).append(loop)
+    for loop, loaders in loops:
+        dealt = None if loop.loader is None else of_ranks(loop.loader)
+        others = {each.name for each in loaders if each and each is not loop.loader}
         yield from told_by_round(program, loop, dealt)
         if is_told(program, loop, others) or deals_in_order(dealt):
             continue
-        if any(is_inside(loop.steps, each.steps) and goes_over(each, dealt) for each, _ in loops):
+        around = loop.module.ancestors(loop.steps)
+        if any(goes_over(each, dealt) for up in around for each in by_steps.get(up, ())):
             continue  # several steps of one batch
         if roles_reaching(program, loop.module, loop.steps) & RANKS == {Role.MAIN}:
             continue  # the others have left
-        cycle = loop.loader.cycle if loop.loader is not None else None
-        endless = cycle and endless_batches(program, program.module_of(cycle), cycle)
-        if endless and dealt and (dealt.distributed_samplers or gets_rank_sampler(program, dealt)):
-            yield from next_numbers(program, endless, dealt)
-            continue
-        if cycle is not None and not endless and keeps_first_epoch(loop, cycle):
-            yield Finding(
-                program.module_of(cycle),
-                cycle,
-                "cycle() keeps the first epoch's batches and deals them again, alone too",
-                severity=Severity.NOTE,
-            )
-            continue
-        above, again = begun_anew(program, loop)
-        if again:
-            yield from (next_number(program, loop, call) for call in (*above, *again))
-            continue
-        loader, place = loop.loader, epoch_loop(program, loop)
-        if dealt and dealt.distributed_samplers and is_within(dealt.call, loop.steps.body):
+        if dealt is None:
+            yield from of_unknown_loader(program, loop)
+        else:
+            yield from never_told(program, loop, dealt, loop.loader in beside)
+
+
+def of_unknown_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """The finding of steps over what cannot be told, in a program that deals to ranks."""
+    if (
+        not any(each.attributes("set_epoch") for each in program.modules)
+        and not is_told_by_callers(program, loop)
+        and not is_one_pass(program, loop)
+        and shuffles_by_rank(program)
+    ):
+        yield Finding(loop.module, loop.steps, UNTOLD)
+
+
+def never_told(
+    program: Program, loop: TrainLoop, dealt: Loader, is_beside: bool
+) -> Iterator[Finding]:
+    """The findings of a loader that nothing in the function of the steps tells the epoch.
+
+    ``dealt`` is the loader, or the one that ranks have in its place; ``is_beside`` tells that it
+    is not the one which the steps go over.
+    """
+    assert loop.loader is not None
+    cycle = loop.loader.cycle
+    endless = None if cycle is None else endless_batches(program, program.module_of(cycle), cycle)
+    if endless and (dealt.distributed_samplers or gets_rank_sampler(program, dealt)):
+        yield from next_numbers(program, endless, dealt)
+        return
+    if cycle is not None and not endless and keeps_first_epoch(loop, cycle):
+        because = "cycle() keeps the first epoch's batches and deals them again, alone too"
+        yield Finding(program.module_of(cycle), cycle, because, severity=Severity.NOTE)
+        return
+    above, again = begun_anew(program, loop)
+    if again:
+        yield from (next_number(program, loop, call) for call in (*above, *again))
+        return
+    epochs = epoch_loop(program, loop)
+    if dealt.distributed_samplers and is_within(dealt.call, loop.steps.body):
+        yield Finding(loop.module, loop.steps, NO_NUMBER, drawn_anew(loop))
+    elif epochs is not None:
+        yield from never_told_in(program, loop, dealt, epochs, is_beside)
+    elif dealt.distributed_samplers and (number := number_passed(program, loop)):
+        use = loop.module.statement(above[0]) if above else loop.steps
+        yield told_before(loop, use, kind_of_sampler(dealt), number)
+    elif dealt.distributed_samplers and takes_turns(loop):
+        yield told_before(loop, loop.steps, kind_of_sampler(dealt), "")
+    elif not is_told_by_callers(program, loop) and not is_one_pass(program, loop):
+        deals = loop.loader.distributed_samplers or loop.module.calls_to(*RANK_SAMPLERS)
+        if deals and not is_beside:
             yield Finding(loop.module, loop.steps, NO_NUMBER, drawn_anew(loop))
-            continue
-        if (
-            dealt
-            and dealt.distributed_samplers
-            and not place
-            and (number := number_passed(program, loop))
-        ):
-            use = loop.module.statement(above[0]) if above else loop.steps
-            yield told_before(loop, use, kind_of_sampler(dealt), number)
-            continue
-        if place is None and dealt and dealt.distributed_samplers and takes_turns(loop):
-            yield told_before(
-                loop, loop.steps, kind_of_sampler(dealt), f"{dealt.name}.sampler.epoch + 1"
-            )
-            continue
-        if loader is None or place is None:
-            if loader is None and any(each.attributes("set_epoch") for each in program.modules):
-                continue  # of this loader, as far as can be told
-            if is_told_by_callers(program, loop) or is_one_pass(program, loop):
-                continue
-            if loader is None:
-                is_dealt = shuffles_by_rank(program)
-            else:
-                is_dealt = bool(loader.distributed_samplers or loop.module.calls_to(*RANK_SAMPLERS))
-            if is_dealt and loader not in beside:
-                because = UNTOLD if loader is None else NO_NUMBER
-                yield Finding(loop.module, loop.steps, because, drawn_anew(loop))
-            continue
-        assert dealt is not None
-        module, (epochs, number), name, use = place
-        is_dealt = bool(dealt.distributed_samplers) or gets_rank_sampler(program, loader)
-        if not is_dealt or calls_set_epoch(program, module, epochs.body):
-            continue
-        if loader in beside and is_made_under_test(loader, epochs):
-            continue  # its name may be unbound, and its one iterator has begun
-        kind = kind_of_sampler(dealt)
-        sampler = f"{name}.sampler" if name else sampler_by_name(module, loader, epochs)
-        if not loader.name and loader.listed_in:
-            code = told_each(name, kind, number)
-            is_bound_inside = reads_name_of(name, epochs) or not number
-            insert = Insert(use, code) if is_bound_inside else Insert(epochs, code, "first")
-            because = f"{name} are shuffled by a {kind} that never learns the epoch"
-            yield Finding(module, epochs, because, (insert, *import_of(module, kind)))
-            continue
-        is_made_inside = reads_name_of(name, epochs)
-        if not number and (is_made_inside or not sampler):
-            yield Finding(loop.module, loop.steps, NO_NUMBER)
-            continue
-        if not sampler:
-            yield Finding(
-                module,
-                epochs,
-                f"each epoch makes a new {kind}, which deals the first epoch's order",
-                name_loader(loop, kind, number),
-            )
-            continue
-        if is_made_inside:
-            counts = [count for _, count in counting_loops(module, use)]
-            number = " + ".join(dict.fromkeys(reversed(counts)))
-        elif serves_outer_loop(module, epochs, name):
-            number = f"{sampler}.epoch + 1"
-        next_one = number or f"{sampler}.epoch + 1"
-        code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({next_one})"
-        is_tested = use not in epochs.body and is_made_under_test(loader, epochs)
-        is_inside_epochs = is_made_inside or is_tested or not number
-        insert = Insert(use, code) if is_inside_epochs else Insert(epochs, code, "first")
-        yield Finding(
-            module,
-            epochs,
-            f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch",
-            (insert, *import_of(module, kind)),
-        )
+
+
+def never_told_in(
+    program: Program, loop: TrainLoop, dealt: Loader, place: EpochLoop, is_beside: bool
+) -> Iterator[Finding]:
+    """The findings of a loader whose epochs a loop counts."""
+    module, (epochs, number), name, use = place
+    loader = loop.loader
+    assert loader is not None
+    is_dealt = bool(dealt.distributed_samplers) or gets_rank_sampler(program, loader)
+    if not is_dealt or calls_set_epoch(program, module, epochs.body):
+        return
+    if is_beside and is_made_under_test(loader, epochs):
+        return  # its name may be unbound, and its one iterator has begun
+    kind = kind_of_sampler(dealt)
+    is_made_inside = reads_name_of(name, epochs)
+    if not loader.name and loader.listed_in:
+        code = tell_each(name, kind, number)
+        insert = Insert(use, code) if is_made_inside or not number else at_head(epochs, code)
+        because = f"{name} are shuffled by a {kind} that never learns the epoch"
+        yield Finding(module, epochs, because, (insert, *import_of(module, kind)))
+        return
+    sampler = f"{name}.sampler" if name else sampler_by_name(module, loader, epochs)
+    if not number and (is_made_inside or not sampler):
+        yield Finding(loop.module, loop.steps, NO_NUMBER)
+        return
+    if not sampler:
+        because = f"each epoch makes a new {kind}, which deals the first epoch's order"
+        yield Finding(module, epochs, because, name_loader(loop, kind, number))
+        return
+    if is_made_inside:
+        counts = [count for _, count in counting_loops(module, use)]
+        number = " + ".join(dict.fromkeys(reversed(counts)))
+    elif serves_outer_loop(module, epochs, name) or begins_again(program, module, place[1], name):
+        number = f"{sampler}.epoch + 1"
+    is_tested = use not in epochs.body and is_made_under_test(loader, epochs)
+    is_inside_epochs = is_made_inside or is_tested or not number
+    code = tell_epoch(sampler, kind, number)
+    insert = Insert(use, code) if is_inside_epochs else at_head(epochs, code)
+    because = f"{name or 'the loader'} is shuffled by a {kind} that never learns the epoch"
+    yield Finding(module, epochs, because, (insert, *import_of(module, kind)))
+
+
+def at_head(epochs: ast.For | ast.While, code: str) -> Insert:
+    """The edit that puts code at the head of a loop's body."""
+    return Insert(epochs, code, "first")
 
 
 def takes_turns(loop: TrainLoop) -> bool:
@@ -215,40 +226,13 @@ def reads_name_of(text: str, epochs: ast.For | ast.While) -> bool:
     return not names.isdisjoint(bound_names(epochs))
 
 
-def number_passed(program: Program, loop: TrainLoop) -> str:
-    """The parameter by which all calls that train pass the number of their epoch; or empty."""
-    module = loop.module
-    function = module.function(loop.steps)
-    if function is None or loop.loader is None or not loop.loader.name:
-        return ""
-    calls = calls_that_train(program, module, function, program.callers(function))
-    numbers = [next((n for _, n in counting_loops(where, call)), "") for where, call in calls]
-    for name in parameters(function) if calls and all(numbers) else ():
-        passed = [
-            (where, argument_for_parameter(module, function, call, name)) for where, call in calls
-        ]
-        texts = ["" if value is None else where.text(value) for where, value in passed]
-        if texts == numbers and (function, name) not in module.stores:
-            return name
-    return ""
-
-
 def told_before(loop: TrainLoop, use: ast.stmt, kind: str, number: str) -> Finding:
     """The finding of steps whose function gets the number of the epoch, and may be called twice."""
     name = "" if loop.loader is None else loop.loader.name
-    code = f"if isinstance({name}.sampler, {kind}):\n    {name}.sampler.set_epoch({number})"
+    code = tell_epoch(f"{name}.sampler", kind, number)
     because = f"{name} is shuffled by a {kind} that never learns the epoch"
     edits = (Insert(use, code), *import_of(loop.module, kind))
     return Finding(loop.module, loop.steps, because, edits)
-
-
-def serves_outer_loop(module: Module, epochs: ast.stmt, name: str) -> bool:
-    """Whether a loop that counts passes over a loader begins again in another one that counts.
-
-    ``for epoch in range(90): for turn in range(3):``, whose own numbers come again.
-    """
-    around = counting_loop(module, epochs)
-    return around is not None and name.partition(".")[0] not in bound_names(around[0])
 
 
 def keeps_first_epoch(loop: TrainLoop, cycle: ast.Call) -> bool:
@@ -270,25 +254,6 @@ def shuffles_by_rank(program: Program) -> bool:
     )
 
 
-def drawn_anew(loop: TrainLoop) -> tuple[Edit, ...]:
-    """Edits by which rank 0 draws the order where a function makes a loader in each call.
-
-    As rank 0 draws on from call to call, no number is needed.
-    """
-    module, loader = loop.module, loop.loader
-    if loader is None or len(loader.distributed_samplers) != 1 or loader.batch_size is None:
-        return ()
-    (sampler,) = loader.distributed_samplers
-    is_made_here = loader.module is module and module.function(loader.call) is not None
-    is_made_here &= module.function(loader.call) is module.function(loop.steps)
-    data = only_argument(sampler, "dataset")
-    if not is_made_here or data is None or module.last_name(sampler.func) != "DistributedSampler":
-        return ()
-    drawn = f"torch.utils.data.RandomSampler({module.text(data)})"
-    dealt = f"{DEALT_BATCHES}({drawn}, {module.text(loader.batch_size)})"
-    return (Rewrite(sampler, dealt), Define(DEALT_BATCHES), Import("torch"))
-
-
 def sampler_by_name(module: Module, loader: Loader, epochs: ast.stmt) -> str:
     """The name of the sampler of a loader that is made above the epochs and has lost its own name.
 
@@ -299,16 +264,6 @@ def sampler_by_name(module: Module, loader: Loader, epochs: ast.stmt) -> str:
     if not isinstance(sampler, ast.Name) or not is_above:
         return ""
     return sampler.id if module.function(sampler) is module.function(epochs) else ""
-
-
-def kind_of_sampler(loader: Loader) -> str:
-    """The name of the class that deals a loader's examples to ranks, as its module spells it."""
-    if not loader.distributed_samplers:
-        return "DistributedSampler"
-    kind = loader.module.text(loader.distributed_samplers[0].func)
-    if kind == "DealtSampler" or kind.rpartition(".")[2] not in RANK_SAMPLERS:
-        return "DistributedSampler"
-    return kind
 
 
 def gets_rank_sampler(program: Program, loader: Loader) -> bool:
@@ -325,81 +280,20 @@ def gets_rank_sampler(program: Program, loader: Loader) -> bool:
     )
 
 
-def import_of(module: Module, kind: str) -> tuple[Edit, ...]:
-    """The import that a test for a sampler's class needs."""
-    if kind in module.aliases:
-        return ()
-    return (Import("torch.utils.data.distributed", "DistributedSampler"),)
-
-
-def begun_anew(program: Program, loop: TrainLoop) -> tuple[list[ast.Call], list[ast.Call]]:
-    """Calls ``iter(loader)`` above the steps, and those that steps or a test in the epochs come to.
-
-    None of a loader that the loop itself goes over, once in each epoch. Where there are the second,
-    the first need a number as well: each epoch would begin with the last one's order.
-    """
-    module, loader = loop.module, loop.loader
-    if loader is None or not loader.distributed_samplers:
-        return [], []
-    own = (
-        trace_loader(program, module, loop.steps.iter) if isinstance(loop.steps, ast.For) else None
-    )
-    if own is not None and own.is_same(loader):
-        return [], []
-    around = loop.epochs or loop.steps
-    above: list[ast.Call] = []
-    again: list[ast.Call] = []
-    for call in within(loop.scope, ast.Call):
-        source = begun_by(module, call)
-        found = None if source is None else trace_loader(program, module, source)
-        if found is None or not found.is_same(loader):
-            continue
-        tests = [up for up in module.ancestors(call) if isinstance(up, ast.If)]
-        is_tested = any(is_inside(test, around) for test in tests)
-        if is_within(call, loop.steps.body) or is_tested:
-            again.append(call)
-        elif is_repeated(module, call):
-            above.append(call)
-    return above, again
-
-
-def begun_by(module: Module, call: ast.Call) -> ast.expr | None:
-    """The loader of ``iter(loader)``, and of ``batches = enumerate(loader)``."""
-    match call:
-        case ast.Call(
-            func=ast.Name(id="iter" | "enumerate" as name),
-            args=[
-                ast.Name()
-                | ast.Attribute()
-                | ast.Subscript(slice=ast.Constant() | ast.Name()) as source,
-            ],
-        ):
-            is_kept = isinstance(module.parents[call], ast.Assign | ast.Tuple)
-            return source if name == "iter" or is_kept else None
-    return None
-
-
-def is_repeated(module: Module, node: ast.AST) -> bool:
-    """Whether a loop of its function is around a place, or its function may be called again."""
-    return module.function(node) is not None or any(
-        isinstance(up, ast.For | ast.While) for up in module.ancestors(node)
-    )
-
-
 def next_number(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
     """The finding of a loader that begins anew, with an order of its own each time."""
     module, loader = loop.module, loop.loader
     assert loader is not None
     kind, sampler = kind_of_sampler(loader), f"{module.text(call.args[0])}.sampler"
-    code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({sampler}.epoch + 1)"
+    code = tell_epoch(sampler, kind)
     edits: tuple[Edit, ...] = (Insert(module.statement(call), code), *import_of(module, kind))
     if is_in_comprehension(module, call):
         found = trace_loader(program, module, call.args[0])
         if found is None or not found.listed_in:
             edits = ()
         else:
-            told = told_each(found.listed_in, kind, "")
-            edits = (Insert(module.statement(call), told), *import_of(module, kind))
+            code = tell_each(found.listed_in, kind)
+            edits = (Insert(module.statement(call), code), *import_of(module, kind))
     because = f"a {kind} deals the same order each time that it begins anew"
     return Finding(module, call, because, edits)
 
@@ -408,16 +302,6 @@ def is_in_comprehension(module: Module, call: ast.Call) -> bool:
     """Whether a call is made for each element of a comprehension, which may bind its argument."""
     kinds = ast.ListComp | ast.GeneratorExp | ast.DictComp | ast.SetComp
     return any(isinstance(up, kinds) for up in module.ancestors(call))
-
-
-def told_each(loaders: str, kind: str, number: str) -> str:
-    """The code that tells the samplers of all loaders of a list the epoch."""
-    sampler = "each_loader.sampler"
-    return (
-        f"for each_loader in {loaders}:\n"
-        f"    if isinstance({sampler}, {kind}):\n"
-        f"        {sampler}.set_epoch({number or f'{sampler}.epoch + 1'})"
-    )
 
 
 def next_numbers(program: Program, again: EndlessBatches, dealt: Loader) -> Iterator[Finding]:
@@ -433,7 +317,7 @@ def next_numbers(program: Program, again: EndlessBatches, dealt: Loader) -> Iter
         passed is not None and trace_loader(program, module, passed) is not None
         for module, passed in arguments
     )
-    code = f"if isinstance({sampler}, {kind}):\n    {sampler}.set_epoch({sampler}.epoch + 1)"
+    code = tell_epoch(sampler, kind)
     for stmt in again.passes:
         around = where.parents[stmt]
         if not calls_set_epoch(program, where, getattr(around, "body", [])):
@@ -480,35 +364,6 @@ def has_one_order(loader: Loader) -> bool:
     )
 
 
-def name_loader(loop: TrainLoop, kind: str, number: str) -> tuple[Edit, ...]:
-    """Edits of ``for batch in DataLoader(…)`` that give the loader a name to set its epoch by.
-
-    So are those of ``bar = tqdm(DataLoader(…))`` above the loop, and of a function that makes one.
-    """
-    module, loader = loop.module, loop.loader
-    if loader is None or not isinstance(loop.steps, ast.For):
-        return ()
-    where, call = loader.made_by[-1] if loader.made_by else (loader.module, loader.call)
-    if where is not module:
-        return ()
-    place = module.statement(call)
-    is_above = isinstance(place, ast.Assign) and place in module.body(loop.steps)
-    free = [name for name in LOADER_NAMES if name not in names_of(module)]
-    if not (is_in(call, loop.steps.iter) or is_above) or not free:
-        return ()
-    name = free[0]
-    code = (
-        f"{name} = {module.text(call)}\n"
-        f"if isinstance({name}.sampler, {kind}):\n    {name}.sampler.set_epoch({number})"
-    )
-    return (Insert(place, code), Rewrite(call, name), *import_of(module, kind))
-
-
-def names_of(module: Module) -> set[str]:
-    """All names that a module binds or reads."""
-    return {name.id for name in module.nodes(ast.Name)}
-
-
 def calls_set_epoch(program: Program, module: Module, body: list[ast.stmt]) -> bool:
     """Whether a sampler is told the epoch in some statements, and not on rank 0 alone."""
     return any(
@@ -538,79 +393,3 @@ def is_told_by_callers(program: Program, loop: TrainLoop) -> bool:
         calls_set_epoch(program, where, where.scope_statements(call))
         for where, call in program.callers(function)
     )
-
-
-def is_one_pass(program: Program, loop: TrainLoop) -> bool:
-    """Whether the program goes over the batches once: no loop is around, nor around the calls."""
-    module: Module = loop.module
-    place: ast.AST = loop.steps
-    for _ in range(MAX_CALLERS):
-        if any(isinstance(up, ast.For | ast.While) for up in module.ancestors(place)):
-            return False
-        function = module.function(place)
-        if function is None:
-            return isinstance(loop.steps, ast.For)
-        callers = program.callers(function)
-        if len(callers) != 1:
-            return False
-        module, place = callers[0]
-    return False
-
-
-def epoch_loop(
-    program: Program, loop: TrainLoop
-) -> tuple[Module, CountingLoop, str, ast.stmt] | None:
-    """The loop that counts epochs, its module, and the name that the loader has there.
-
-    The loop stands around the steps, or around the only call that trains of their function, or of
-    the function around that. Last comes the statement that it holds of these. A loop that counts
-    in no name, ``while not done:``, has an empty one.
-    """
-    module, loader = loop.module, loop.loader
-    if loader is None:
-        return None
-    name = loader.name or loader.listed_in
-    use: ast.stmt = loop.steps
-    place: ast.AST = use
-    for _ in range(MAX_CALLERS):
-        epochs = counting_loop(module, place) or endless_loop(module, place)
-        if epochs is not None:
-            return module, epochs, name, use
-        function = module.function(place)
-        if function is None:
-            return None
-        calls = calls_that_train(program, module, function, program.callers(function))
-        if len(calls) != 1:
-            return None
-        caller, call = calls[0]
-        name = name_at_call(module, function, calls[0], name or parameter_in_bar(loop))
-        if not name:
-            return None
-        module, place, use = caller, call, caller.statement(call)
-    return None
-
-
-def parameter_in_bar(loop: TrainLoop) -> str:
-    """The parameter whose name a bar around it has taken, ``loader = tqdm(loader)``; or empty."""
-    module, steps = loop.module, loop.steps
-    function = module.function(steps)
-    for name in everywhere(steps.iter, ast.Name) if isinstance(steps, ast.For) else ():
-        bar = module.definition(name, name)
-        inside = argument(bar, 0, "iterable") if isinstance(bar, ast.Call) else None
-        is_around = isinstance(bar, ast.Call) and module.last_name(bar.func) in AROUND
-        if function is not None and is_around and isinstance(inside, ast.Name):
-            return inside.id if inside.id in parameters(function) else ""
-    return ""
-
-
-def name_at_call(module: Module, function: Function, place: CallPlace, name: str) -> str:
-    """What a name of a function is called where the function is; empty where it has no name."""
-    caller, call = place
-    first, dot, rest = name.partition(".")
-    value = argument_for_parameter(module, function, call, first)
-    if value is not None and first in parameters(function):
-        return caller.text(value) + dot + rest
-    if first == "self" and isinstance(call.func, ast.Attribute):
-        return caller.text(call.func.value) + dot + rest
-    is_global = caller is module and (None, first) in module.stores
-    return name if is_global and (function, first) not in module.stores else ""

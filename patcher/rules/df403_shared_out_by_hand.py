@@ -11,6 +11,7 @@ Fix          Every rank reads what a lone process reads: of "if args.local_rank 
 Fix safety   Safe: the branch of a lone process stays as it is. Each rank then holds all examples in
              memory. Only reported without such a branch, as what deals equal shares is right, and
              where a loop's batches come from no DataLoader that is found: nothing else would deal.
+             A sampler that deals for ever, or fills its list up to a size of its own, is left.
              There, a local rank that picks the share becomes get_rank(): the same, on one node.
 Source       torch.utils.data.distributed.DistributedSampler; hazards counted in 6 of 134 scripts
 """
@@ -28,7 +29,7 @@ from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import mentions
+from ..source.tree import FUNCTIONS, is_true, mentions
 
 CODE, SEVERITY, SAFETY = "DF403", Severity.ERROR, Safety.SAFE
 
@@ -55,12 +56,32 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from of_one_node(program, module, stmt.orelse if is_first else stmt.body)
     if not branches or unfound is not None:
         for module, node in shares:
+            if deals_alike(module, node):
+                continue
             text = " ".join(module.text(node).split())
             because = f"{text} keeps this rank's share only"
             if unfound is not None:
                 where = f"line {unfound.steps.lineno} of {unfound.module.source.file}"
                 because += f"; {where} goes over no DataLoader that is found, to be dealt instead"
             yield Finding(module, node, because, severity=Severity.DEGRADED)
+
+
+def deals_alike(module: Module, node: ast.expr) -> bool:
+    """Whether shares are equally long: without end, or of a sampler that fills up to a size.
+
+    ``while True: … if i % world_size == rank``; ``indices[rank : self.total_size : world_size]``.
+    """
+    for up in module.ancestors(node):
+        if isinstance(up, FUNCTIONS):
+            break
+        if isinstance(up, ast.While) and is_true(up.test):
+            return True
+    owner = module.enclosing_class(node)
+    if owner is None or not any(module.last_name(b).endswith("Sampler") for b in owner.bases):
+        return False
+    cut = node.slice if isinstance(node, ast.Subscript) else None
+    end = cut.upper if isinstance(cut, ast.Slice) else None
+    return isinstance(end, ast.Name | ast.Attribute)
 
 
 def of_one_node(program: Program, module: Module, body: list[ast.stmt]) -> Iterator[Finding]:

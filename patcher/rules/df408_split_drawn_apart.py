@@ -8,7 +8,8 @@ At run time  Each rank has other examples to train on and to test on: what rank 
 Example      train_set, test_set = random_split(data, [8000, 2000])
 Fix          Ranks go on with rank 0's random numbers before they split.
 Fix safety   Safe: without a process group, and where ranks have one seed already, all draws are as
-             before. Only reported where a test around it may come out differently on the ranks.
+             before. Only reported where a test around it may come out differently on the ranks, and
+             before there is a group: give it a generator or a random_state there.
 Source       torch.utils.data.random_split (generator); sklearn.model_selection.train_test_split
              (random_state)
 """
@@ -19,6 +20,7 @@ from collections.abc import Iterator
 from ..analysis.batches.global_seeds import has_seed
 from ..analysis.batches.random_draws import ALIKE, library
 from ..analysis.language.conditions import may_differ_by_rank
+from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Insert
@@ -55,9 +57,15 @@ def findings(program: Program) -> Iterator[Finding]:
         if has_seed(program, library(module, call)):
             continue
         stmt = module.statement(call)
-        if not any(follows(module, stmt, each) for each in module.calls_to(ALIKE)):
+        if runs_before_group(program, module, stmt):
+            because = f"{module.text(call.func)}() draws by no seed, ahead of the process group"
+            yield Finding(module, call, because)
+        elif not any(follows(module, stmt, each) for each in module.calls_to(ALIKE)):
             because = f"{module.text(call.func)}() draws by no seed that all ranks have"
-            yield Finding(module, call, because, alike(module, stmt))
+            if runs_before_group(program, module, call):
+                yield Finding(module, call, f"{because}, before there is a group to ask")
+            else:
+                yield Finding(module, call, because, alike(module, stmt))
 
 
 def is_open(module: Module, call: ast.Call) -> bool:

@@ -84,7 +84,7 @@ def findings(program: Program) -> Iterator[Finding]:
 
 def resumed_alone(program: Program) -> Iterator[Finding]:
     """What rank 0 alone takes from a checkpoint: an optimizer's state, the epoch to go on at."""
-    for module, call in program.calls_to("load_state_dict"):
+    for module, call in () if shares_states(program) else program.calls_to("load_state_dict"):
         owner = call.func.value if isinstance(call.func, ast.Attribute) else None
         is_optimizer = owner is not None and "optim" in module.last_name(owner).lower()
         if is_optimizer and is_for_rank_0(program, module, call):
@@ -114,6 +114,14 @@ def resumed_alone(program: Program) -> Iterator[Finding]:
                     )
                     yield Finding(module, epochs, because, severity=Severity.DEGRADED)
                     break
+
+
+def shares_states(program: Program) -> bool:
+    """Whether Horovod gives all ranks the state of rank 0's optimizer, of which no part is told."""
+    return any(
+        module.dotted(call.func).startswith("horovod.")
+        for module, call in program.calls_to("broadcast_optimizer_state", "TorchState")
+    )
 
 
 def is_for_rank_0(program: Program, module: Module, node: ast.AST) -> bool:

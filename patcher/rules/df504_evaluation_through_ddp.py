@@ -41,6 +41,7 @@ from ..source.module import Module
 from ..source.tree import (
     bound_names,
     everywhere,
+    is_inside,
     mentions,
     names_within,
     parameters,
@@ -112,6 +113,7 @@ def through_wrapper(
         and (uses := list(model_uses(evaluation)))
         and not is_the_module(module, uses[0])
         and not is_bare(program, module, uses[0])
+        and not (takes_module_out(evaluation) and is_always_wrapped(module, uses))
     ):
         bare = name_of_module(program, evaluation)
         taken = module.occurrences(bare) and any(
@@ -150,6 +152,19 @@ def is_its_own(module: Module, evaluation: Evaluation) -> bool:
         and owner is not None
         and not any(module.last_name(base) in WRAPPERS for base in owner.bases)
     )
+
+
+def is_always_wrapped(module: Module, uses: list[ast.expr]) -> bool:
+    """Whether a model is bound to a DistributedDataParallel above its reads, under no test."""
+    for use in uses:
+        values = module.alternatives(use, use)
+        wrap = values[0] if len(values) == 1 else None
+        if not isinstance(wrap, ast.Call) or module.last_name(wrap.func) != WRAPPERS[0]:
+            return False
+        tests = [up for up in module.ancestors(wrap) if isinstance(up, ast.If | ast.Try)]
+        if not all(is_inside(use, test) for test in tests):
+            return False
+    return True
 
 
 def asked_for_module(module: Module, use: ast.expr) -> ast.Attribute | None:

@@ -30,7 +30,8 @@ CODE, SEVERITY, SAFETY = "DF505", Severity.NOTE, Safety.SAFE
 def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group") or dealt_by_hand(program):
         return  # a share of a share: DF403 tells of those that are dealt by hand
-    for evaluation in program.evaluations:
+    loops = {each.loop: each for each in reversed(program.evaluations)}  # of one or several models
+    for evaluation in [each for each in program.evaluations if loops[each.loop] is each]:
         loader = evaluation.loader
         by_all_ranks = roles_reaching(program, evaluation.module, evaluation.loop) >= RANKS
         if by_all_ranks and is_sequential(loader) and not program.is_used_for_training(loader):

@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.effects.file_effects import file_sinks, is_file_sink
+from ..analysis.effects.file_effects import file_sinks, is_file_sink, is_only_read
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.written_paths import (
     is_memory,
@@ -234,6 +234,7 @@ def is_for_writing(module: Module, call: ast.Call) -> bool:
         and isinstance(mode, ast.Constant)
         and isinstance(mode.value, str)
         and any(letter in mode.value for letter in "wax+")
+        and not is_only_read(module, call)
     )
 
 

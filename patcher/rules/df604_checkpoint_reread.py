@@ -31,6 +31,7 @@ from ..analysis.effects.early_reads import (
 from ..analysis.effects.file_effects import folder_of
 from ..analysis.effects.met_between import waits_between
 from ..analysis.effects.path_text import is_option
+from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.effects.written_paths import clock_in, is_memory, names_rank, spelled_with
 from ..analysis.models.loaded_models import holds_used_model
 from ..analysis.ranks.certain_reach import OF_A_RANK
@@ -48,7 +49,11 @@ from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import WAIT
-from ..fixes.written_by_one import depends_on_files, runs_for_some_alone
+from ..fixes.written_by_one import (
+    depends_on_files,
+    is_called_where_missing,
+    runs_for_some_alone,
+)
 from ..source.branches import exclusive, heads
 from ..source.module import Module
 from ..source.tree import (
@@ -96,8 +101,8 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from named_by_the_clock(program, module, call, path)
             yield from named_by_own_score(program, module, call, path)
             last = last_argument(call)
-            if roles_reaching(program, module, call) <= {Role.SINGLE}:
-                continue  # of a process that starts the ranks, before or behind them
+            if Role.OTHER not in roles_reaching(program, module, call):
+                continue  # of rank 0 alone, or of a process that starts the ranks
             if last is not None and argument(call, 1, "map_location") is None:
                 because = "every rank loads onto the card that rank 0 saved from"
                 edits: tuple[Edit, ...] = (Rewrite(last, ", map_location='cpu'", after=True),)
@@ -111,7 +116,9 @@ def findings(program: Program) -> Iterator[Finding]:
         early = dict(reads_behind_saves(program, module, saves, folders))
         early = {**dict(read_through_calls(program, module)), **early}
         for call, saved in early.items():
-            if not any(waits_for_both(module, each, saved, call) for each in early):
+            if not any(
+                waits_for_both(module, each, saved, call) for each in early
+            ) and not comes_behind_rank_0(program, module, call):
                 yield too_early(program, module, call, saved)
         yield from perhaps_too_early(program, module, early)
 
@@ -207,6 +214,9 @@ def too_early(program: Program, module: Module, call: ast.Call, saved: ast.Call)
         edits = ()
     elif where_it_is_found(module, saved, call):
         because += "; a barrier cannot stand there, where ranks come that find it, and no others"
+        edits = ()
+    elif is_called_where_missing(program, module, place):
+        because += "; a barrier cannot stand there, where ranks come that do not find a file"
         edits = ()
     severity = Severity.DEGRADED if is_doubtful(program, module, call) else Severity.ERROR
     return Finding(module, call, because, edits, severity=severity)

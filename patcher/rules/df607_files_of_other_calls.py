@@ -8,7 +8,8 @@ At run time  Ranks write over each other's bytes, copy a file that rank 0 is sti
              removes what rank 0 has written since, also where its errors are caught.
 Example      shutil.copyfile("checkpoint.pth.tar", "model_best.pth.tar")
 Fix          Rank 0 alone runs the statement; where all ranks use the file behind it, they wait, and
-             so does a removal behind what they read.
+             so does a removal behind what they read. A video that other lines fill is one of a
+             temporary folder on other ranks.
              Only reported where the statement's own calls may be ones that all ranks have to make.
 Fix safety   Safe: a lone process runs the statement as before.
 Source       https://docs.python.org/3/library/shutil.html
@@ -43,7 +44,7 @@ from ..analysis.ranks.certain_reach import surely_on_every_rank
 from ..analysis.ranks.divergence_walk import enumerated_name
 from ..analysis.ranks.rank_reach import Role, roles_reaching
 from ..analysis.training.program import Program
-from ..editing.edits import Edit, Import, Insert
+from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..editing.helpers import helper_names
 from ..findings import Finding, Safety, Severity
 from ..fixes.left_to_main import may_be_left_to_main
@@ -71,6 +72,8 @@ OTHER_RULES = {
     *("FileHandler", "RotatingFileHandler", "TimedRotatingFileHandler", "basicConfig", "add"),
 }
 SAVE = {*WRITERS, *OPENED_BY_MODE, "os.open"} - {"torch.save", LOGURU}
+# They open a file, which other lines fill.
+FILLED_LATER = {"cv2.VideoWriter", "imageio.get_writer", "imageio.v2.get_writer"}
 STILL_READING = WAIT.replace("rank 0 may still be writing", "another rank may still be reading")
 KINDS = {Kind.WRITE: "writes", Kind.REMOVE: "removes"}
 FORGIVING = ("missing_ok", "ignore_errors")
@@ -174,6 +177,8 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     because = f"every rank {KINDS[each.effect.kind]} a file by {text}()"
     is_block = isinstance(stmt, ast.With) and may_be_left_to_main(program, module, stmt)
     is_whole = is_block or isinstance(stmt, ast.Expr)
+    if module.dotted(call.func) in FILLED_LATER and each.path is not None:
+        return Finding(module, call, because, elsewhere(program, module, call, each.path))
     if not is_whole or may_concern_all(program, module, stmt, call):
         return Finding(module, call, because)
     if each.path is not None and is_numbered_by_share(program, module, call, each.path):
@@ -206,6 +211,25 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
                 return Finding(module, call, f"{because}; ranks may pass it unequally often")
             edits = (Insert(place, STILL_READING), *edits, Import("torch"))
     return Finding(module, call, because, edits)
+
+
+def elsewhere(
+    program: Program, module: Module, writer: ast.Call, path: ast.expr
+) -> tuple[Edit, ...]:
+    """Edits that let other ranks than 0 fill a file of a temporary folder, by the same lines."""
+    stmt = module.statement(writer)
+    is_passed_on = any(
+        same_code(value, path) and module.last_name(call.func) != "print"
+        for call in within(module.scope_statements(stmt), ast.Call)
+        for value in (argument_values(call) if precedes(stmt, call) else ())
+    )
+    if runs_before_group(program, module, stmt) or is_passed_on:
+        return ()
+    text = module.text(path)
+    own = f"os.path.join(tempfile.mkdtemp(), os.path.basename({text}))"
+    choice = f"{module.conjunct(path)} if is_main_process() else {own}"
+    imports = Import("os"), Import("tempfile"), Import("torch")
+    return (Rewrite(path, choice), Define("is_main_process"), *imports)
 
 
 def is_numbered_by_share(program: Program, module: Module, call: ast.Call, path: ast.expr) -> bool:

@@ -19,9 +19,11 @@ Source       torch.distributed.barrier; torchvision.datasets.utils.download_and_
 import ast
 from collections.abc import Iterator
 
+from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.objects import classes_above, named_definition
-from ..analysis.ranks.rank_reach import RANKS, is_surely_entered, roles_reaching
+from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
+from ..analysis.ranks.spawning import starting_calls
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -43,9 +45,19 @@ IN_TURN = "first_on_main"
 def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group"):
         return
+    places = [
+        (module, call)
+        for module in program.modules
+        for call in [*downloads(program, module), *prepared_graphs(program, module)]
+    ]
+    before = {
+        module.dotted(call.func)
+        for module, call in places
+        if roles_reaching(program, module, call) == {Role.SINGLE} and starting_calls(program)
+    }  # the process that starts the ranks has made these
     for module in program.modules:
-        for call in [*downloads(program, module), *prepared_graphs(program, module)]:
-            if waits(program, module, call):
+        for call in [call for where, call in places if where is module]:
+            if waits(program, module, call) or module.dotted(call.func) in before:
                 continue
             if roles_reaching(program, module, call) >= RANKS:
                 name = module.text(call.func)
@@ -118,8 +130,10 @@ def fetched_by_all(
     """The findings of a file that every rank fetches where it is not there."""
     if not roles_reaching(program, module, test) >= RANKS or not program.is_live(module, test):
         return
-    if is_surely_entered(program, module.function(test)) and not goes_in_turn(
-        program, module, test
+    if (
+        is_surely_entered(program, module.function(test))
+        and not goes_in_turn(program, module, test)
+        and not comes_behind_rank_0(program, module, test)
     ):
         because = f"{module.text(call.func)}() is called on every rank that does not find the file"
         edits: dict[Module, list[Edit]] = {module: []}
@@ -158,6 +172,8 @@ def waits(program: Program, module: Module, call: ast.Call) -> bool:
         isinstance(up, ast.Call) and module.last_name(up.func) == IN_TURN
         for up in module.ancestors(call)
     ):
+        return True
+    if comes_behind_rank_0(program, module, call):
         return True
     function = module.function(call)
     callers = [] if function is None else program.callers(function)

@@ -1,8 +1,8 @@
 """A rank meets the folder that another has just made, and refuses to go on.
 
-What         The script raises where its output folder or file exists, or is not empty, so as to
-             overwrite nothing, and makes it, or writes into it, in the lines below, or in the
-             other branch. It may ask an option first.
+What         The script raises where its output folder or file exists, or is not empty, or asserts
+             that it is not there, so as to overwrite nothing, and makes it, or writes into it, in
+             the lines below, or in the other branch. It may ask an option first.
 At run time  The first rank makes the folder; another, some milliseconds later, finds it, raises,
              and ends the job: on an empty disk, now and then.
 Example      if os.path.exists(folder): raise FileExistsError(folder)
@@ -29,11 +29,13 @@ from ..source.tree import argument, everywhere, is_elif, is_inside, precedes, sa
 
 CODE, SEVERITY, SAFETY = "DF610", Severity.DEGRADED, Safety.SAFE
 
+Test = ast.If | ast.Assert
 ASKS = ("exists", "isdir", "isfile", "is_dir", "is_file")
 FOLDERS = ("makedirs", "mkdir")
 MAKES = (*FOLDERS, "open", "save")
 WORDS = ("name", "path", "file", "f", "log_dir", "logdir", "filename")
-FILLS = (*MAKES, "SummaryWriter", "FileHandler")  # what lies in the folder from then on
+# What lies in the folder from then on.
+FILLS = (*MAKES, "SummaryWriter", "FileHandler", "basicConfig")
 EMPTY = ("listdir", "iterdir", "scandir")
 LOOKED_NAME = "was_there"
 BARRIERS = ("barrier", "monitored_barrier", "wait_for_everyone")
@@ -47,7 +49,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group") or not program.train_loops:
         return
     for module in program.modules:
-        for stmt in module.nodes(ast.If):
+        for stmt in (*module.nodes(ast.If), *module.nodes(ast.Assert)):
             asks = refusing_call(module, stmt)
             path = None if asks is None else asked_path(module, asks)
             if asks is None or path is None or not program.is_live(module, stmt):
@@ -67,7 +69,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(module, stmt, because)
 
 
-def all_come(program: Program, module: Module, stmt: ast.If) -> bool:
+def all_come(program: Program, module: Module, stmt: Test) -> bool:
     """Whether known calls lead all ranks to a test, and none leads rank 0 there alone."""
     return not (
         is_doubtful(program, module, stmt)
@@ -76,9 +78,9 @@ def all_come(program: Program, module: Module, stmt: ast.If) -> bool:
     )
 
 
-def all_look(module: Module, stmt: ast.If, made: ast.Call) -> tuple[Edit, ...]:
+def all_look(module: Module, stmt: Test, made: ast.Call) -> tuple[Edit, ...]:
     """Edits that let no rank make a path before all have looked; none where a test is an elif."""
-    if not is_inside(made, stmt):
+    if isinstance(stmt, ast.Assert) or not is_inside(made, stmt):
         return (Insert(stmt, LOOKED, "after"), Import("torch"))
     if is_elif(module.parents[stmt], stmt) or module.spells(LOOKED_NAME):
         return ()
@@ -95,8 +97,22 @@ def ends(module: Module, stmt: ast.stmt) -> bool:
     )
 
 
-def refusing_call(module: Module, stmt: ast.If) -> ast.Call | None:
-    """The call of ``if os.path.exists(path): raise``, with whatever else is asked beside it."""
+def refusing_call(module: Module, stmt: Test) -> ast.Call | None:
+    """The call of ``if os.path.exists(path): raise``, with whatever else is asked beside it.
+
+    Also of ``assert not os.path.exists(path)``.
+    """
+    if isinstance(stmt, ast.Assert):
+        return next(
+            (
+                each.operand
+                for each in (stmt.test, *getattr(stmt.test, "values", ()))
+                if isinstance(each, ast.UnaryOp)
+                and isinstance(each.operand, ast.Call)
+                and module.last_name(each.operand.func) in ASKS
+            ),
+            None,
+        )
     parts = (
         stmt.test.values
         if isinstance(stmt.test, ast.BoolOp) and isinstance(stmt.test.op, ast.And)
@@ -110,12 +126,27 @@ def refusing_call(module: Module, stmt: ast.If) -> ast.Call | None:
     for part in parts:
         if isinstance(part, ast.Call) and module.last_name(part.func) in ASKS:
             return part
-    return None
+    return next(
+        (call for part in parts for call in listings(module, part) if not says_none(part)), None
+    )
+
+
+def listings(module: Module, test: ast.expr) -> list[ast.Call]:
+    """``os.listdir(path)`` of a test, ``len(os.listdir(path)) > 0``."""
+    return [call for call in everywhere(test, ast.Call) if module.dotted(call.func) == "os.listdir"]
+
+
+def says_none(test: ast.expr) -> bool:
+    """Whether a test is true where nothing is there: ``not files``, ``len(files) == 0``."""
+    is_not = isinstance(test, ast.UnaryOp)
+    return is_not or any(
+        not isinstance(each, ast.NotEq | ast.Gt) for each in getattr(test, "ops", ())
+    )
 
 
 def asked_path(module: Module, asks: ast.Call) -> ast.expr | None:
     """The path that a call asks for: its argument, or the object that it is a method of."""
-    if module.dotted(asks.func).startswith("os.path."):
+    if module.dotted(asks.func).startswith(("os.path.", "os.listdir")):
         return argument(asks, 0, "path")
     return asks.func.value if isinstance(asks.func, ast.Attribute) else None
 
@@ -128,7 +159,7 @@ def kinds_of(module: Module, asks: ast.Call) -> tuple[str, ...]:
     return FOLDERS if name in ("isdir", "is_dir") else MAKES
 
 
-def asks_for_more(module: Module, stmt: ast.If) -> bool:
+def asks_for_more(module: Module, stmt: Test) -> bool:
     """Whether a test asks what lies in a folder, which may be there as long as it is empty."""
     return any(module.last_name(call.func) in EMPTY for call in everywhere(stmt.test, ast.Call))
 
@@ -139,7 +170,7 @@ def asks_for_kind(module: Module, test: ast.expr) -> bool:
 
 
 def made_below(
-    program: Program, module: Module, stmt: ast.If, path: ast.expr, kinds: tuple[str, ...]
+    program: Program, module: Module, stmt: Test, path: ast.expr, kinds: tuple[str, ...]
 ) -> ast.Call | None:
     """The first call behind a test that makes what it asked for, with no barrier in between.
 
@@ -148,9 +179,11 @@ def made_below(
     """
     text = text_of_path(program, module, path)
     is_full = asks_for_more(module, stmt)
-    makes = [each for each in kinds if each in FOLDERS or ends(module, stmt.body[-1])]
+    refuses = isinstance(stmt, ast.Assert) or ends(module, stmt.body[-1])
+    makes = [each for each in kinds if each in FOLDERS or refuses]
+    other_branch = stmt.orelse if isinstance(stmt, ast.If) else []
     for call in within(module.scope_statements(stmt), ast.Call):
-        if not precedes(stmt, call) and not any(is_inside(call, each) for each in stmt.orelse):
+        if not precedes(stmt, call) and not any(is_inside(call, each) for each in other_branch):
             continue
         name = module.last_name(call.func)
         if waits(program, module, call, *((WRAPPER,) if is_full else ())):

@@ -19,8 +19,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ...record import record, replace
-from ..analysis.batches.batch_counts import HORIZONS
+from ...record import replace
 from ..analysis.batches.batches_of_all import BatchCount, batches_of_all
 from ..analysis.batches.example_counts import (
     counts_listed_cards,
@@ -33,33 +32,43 @@ from ..analysis.batches.example_counts import (
     resolve,
     sizes_of_batches,
 )
+from ..analysis.batches.micro_batches import (
+    STEPS,
+    accumulation_text,
+    is_accumulation,
+    micro_batch_terms,
+)
 from ..analysis.ranks.rank_reach import is_world_size
+from ..analysis.training.called_each_epoch import loop_of_caller
 from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import steps_with_micro_batches
-from ..analysis.training.train_loops import TrainLoop, is_over_numbers
+from ..analysis.training.schedules import constructs_schedule, takes_horizon
+from ..analysis.training.step_quantities import (
+    computed_from,
+    drawn_by,
+    method_bodies,
+    numbers_of_draws,
+    restart_intervals,
+    step_quantities,
+)
+from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Edit, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.grad_scaler import makes_schedule
 from ..fixes.process_group import NUMBER_OF_RANKS
 from ..fixes.ranks_counted import number_of_ranks
 from ..source.module import Module
 from ..source.tree import (
-    Function,
     below,
     bound_names,
     everywhere,
     is_inside,
     is_within,
-    mentions,
-    names_within,
-    parameters,
     precedes,
     within,
 )
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 
-STEPS = "steps_per_epoch"
 WORLD = "world_size"
 
 
@@ -75,21 +84,14 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from divided_again(program, loop)
         if loop.accumulation is None or loop.loader is None:
             continue
-        quantities = step_quantities(loop)
-        yield from steps_rounded_down(program, loop, computed_from(loop, quantities) - quantities)
-        yield from resumed_by_floor(program, loop)
-        for scope in method_bodies(loop):
-            yield from micro_batch_counts(program, loop, scope, quantities)
-
-
-def method_bodies(loop: TrainLoop) -> list[list[ast.stmt]]:
-    """The body of the function that trains and, if it is a method, of the class's other methods."""
-    module = loop.module
-    function = module.function(loop.steps)
-    owner = None if function is None else module.parents[function]
-    methods = owner.body if isinstance(owner, ast.ClassDef) else []
-    others = [m.body for m in methods if isinstance(m, Function) and m is not function]
-    return [loop.scope, *others]
+        for each in (loop, loop_of_caller(program, loop)):
+            if each is not None:
+                quantities = step_quantities(each)
+                parts = computed_from(each, quantities) - quantities
+                yield from steps_rounded_down(program, each, parts)
+                yield from resumed_by_floor(program, each)
+                for scope in method_bodies(each):
+                    yield from micro_batch_counts(program, each, scope, quantities)
 
 
 def micro_batch_counts(
@@ -103,7 +105,7 @@ def micro_batch_counts(
     for stmt in dict.fromkeys(map(module.statement, module.calls_to("len"))):
         if not isinstance(stmt, ast.Assign) or not is_within(stmt, scope):
             continue
-        creates_schedule = is_schedule(module, stmt.value)
+        creates_schedule = constructs_schedule(module, stmt.value)
         if creates_schedule and steps_with_micro_batches(loop, module, stmt.value):
             continue
         if not creates_schedule and not any(module.text(t) in quantities for t in stmt.targets):
@@ -399,17 +401,6 @@ def expressions(node: ast.expr) -> Iterator[ast.expr]:
     return (each for each in below(node) if isinstance(each, ast.expr))
 
 
-def computed_from(loop: TrainLoop, quantities: set[str]) -> set[str]:
-    """Quantities, and what they are computed from: ``total = steps_per_epoch * epochs``."""
-    module = loop.module
-    texts = set(quantities)
-    for stmt in reversed(within(loop.scope, ast.Assign)):
-        if any(module.text(target) in texts for target in stmt.targets):
-            parts = everywhere(stmt.value, ast.Name)
-            texts |= {part.id for part in parts if not is_within(part, loop.steps)}
-    return texts
-
-
 def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
     """The statement around ``stmt`` in the block of the loader, so that all branches pass it."""
     module, loader = loop.module, loop.loader
@@ -420,235 +411,3 @@ def insertion_point(loop: TrainLoop, stmt: ast.stmt) -> ast.stmt:
     outer = next((up for up in (stmt, *module.ancestors(stmt)) if up in block), stmt)
     is_below = isinstance(outer, ast.stmt) and precedes(construction, outer)
     return outer if isinstance(outer, ast.stmt) and is_below else stmt
-
-
-def accumulation_text(loop: TrainLoop) -> str:
-    """The text of the number of accumulation steps, as an operand."""
-    assert loop.accumulation is not None
-    return loop.module.operand(loop.accumulation)
-
-
-def step_quantities(loop: TrainLoop) -> set[str]:
-    """The text of each expression that is compared with a step counter or passed to a schedule."""
-    module = loop.module
-    texts: set[str] = set()
-    for counter in names_within(loop.scope, loop.counters):
-        node = module.parents[counter]
-        if isinstance(node, ast.Compare):
-            texts.update(module.text(side) for side in (node.left, *node.comparators))
-        elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mod) and node.left is counter:
-            texts.add(module.text(node.right))
-    kinds = own_schedules(module).union(filter(makes_schedule, module.called_names))
-    for call in module.calls_to(*kinds):
-        is_of_loop = any(is_within(call, scope) for scope in method_bodies(loop))
-        if is_of_loop and not steps_with_micro_batches(loop, module, call):
-            for value in (*call.args, *call.keywords):
-                texts |= texts_in(module, value)
-                for name in everywhere(value, ast.Name):
-                    for function in functions_named(module, name.id):
-                        texts |= texts_in(module, function)
-    for scope in method_bodies(loop):
-        for stmt in within(scope, ast.Assign):
-            if any(sets_rate(target) for target in stmt.targets):
-                texts |= texts_in(module, stmt.value)
-                for name in everywhere(stmt.value, ast.Name):
-                    for value in module.alternatives(name, name):
-                        texts |= texts_in(module, value)
-    texts.update(
-        module.text(word.value)
-        for scope in method_bodies(loop)
-        for call in within(scope, ast.Call)
-        for word in call.keywords
-        if word.arg in HORIZONS and not steps_with_micro_batches(loop, module, call)
-    )
-    return texts
-
-
-def texts_in(module: Module, node: ast.AST) -> set[str]:
-    """The texts of the names and attributes in code."""
-    return {
-        module.text(part) for part in below(node) if isinstance(part, (ast.Attribute, ast.Name))
-    }
-
-
-def functions_named(module: Module, name: str) -> Iterator[Function]:
-    """The module's functions of a name, such as one that LambdaLR takes."""
-    for function in module.nodes(ast.FunctionDef):
-        if function.name == name:
-            yield function
-
-
-def sets_rate(target: ast.expr) -> bool:
-    """``group["lr"]``, of an optimizer's parameters."""
-    return (
-        isinstance(target, ast.Subscript)
-        and isinstance(target.slice, ast.Constant)
-        and target.slice.value == "lr"
-    )
-
-
-def restart_intervals(loop: TrainLoop) -> Iterator[str]:
-    """``if step % epoch_size == 0: batches = iter(loader)``: a rank's batches end sooner."""
-    module = loop.module
-    for test in everywhere(loop.steps, ast.If):
-        if any(module.dotted(call.func) == "iter" for call in within(test.body, ast.Call)):
-            for node in everywhere(test.test, ast.BinOp):
-                if isinstance(node.op, ast.Mod):
-                    yield module.text(node.right)
-
-
-def takes_horizon(module: Module, node: ast.expr) -> bool:
-    """A schedule, or an optimizer that has one in it: ``BertAdam(parameters, t_total=…)``."""
-    return is_schedule(module, node) or (
-        isinstance(node, ast.Call) and any(word.arg in HORIZONS for word in node.keywords)
-    )
-
-
-def numbers_of_draws(loop: TrainLoop) -> set[str]:
-    """What ``for i in range(batches): x = next(stream)`` counts to: a rank's batches end sooner."""
-    counts = isinstance(loop.steps, ast.While) or is_over_numbers(loop.module, loop.steps)
-    drawn = counts and any(
-        isinstance(call.func, ast.Name | ast.Attribute)
-        and loop.module.last_name(call.func) == "next"
-        for call in within(loop.steps.body, ast.Call)
-    )
-    return texts_in(loop.module, drawn_by(loop.steps)) if drawn else set()
-
-
-def drawn_by(loop: ast.For | ast.While) -> ast.expr:
-    """What tells how often a loop runs."""
-    return loop.iter if isinstance(loop, ast.For) else loop.test
-
-
-def is_schedule(module: Module, node: ast.expr) -> bool:
-    """The construction of a learning-rate schedule."""
-    if not isinstance(node, ast.Call):
-        return False
-    name = module.last_name(node.func)
-    return makes_schedule(name) or name in own_schedules(module)
-
-
-def own_schedules(module: Module) -> set[str]:
-    """The names of the module's classes that set a learning rate."""
-    return {
-        owner.name
-        for owner in module.nodes(ast.ClassDef)
-        if any(map(sets_rate, (t for stmt in everywhere(owner, ast.Assign) for t in stmt.targets)))
-    }
-
-
-@record
-class MicroBatchTerms:
-    """The parts of an expression that count micro-batches."""
-
-    length: str  # text of the loader's length
-    accumulation: str  # text of the number of accumulation steps
-    rewrites: list[tuple[ast.expr, str]]  # nodes, and the text that counts optimizer steps
-
-
-def micro_batch_terms(program: Program, loop: TrainLoop, value: ast.expr) -> MicroBatchTerms | None:
-    """``len(loader)`` in ``value``, or that divided by the accumulation; None without either.
-
-    ``len(loader) // accumulation`` leaves out the step of the last micro-batches of an epoch.
-    """
-    module = loop.module
-    lengths = [
-        node
-        for node in below(value)
-        if isinstance(node, ast.expr) and is_loader_length(program, loop, node)
-    ]
-    if not lengths or any(may_divide_itself(program, loop, node) for node in lengths):
-        return None
-    length = module.text(lengths[0])
-    divided = [
-        node
-        for node in below(value)
-        if isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.FloorDiv | ast.Div)
-        and any(is_accumulation(loop, part) for part in below(node.right))
-    ]
-    if not divided:
-        rewrites = [(node, STEPS) for node in lengths]
-        return MicroBatchTerms(length, accumulation_at(loop, value), rewrites)
-    rewrites = []
-    for node in divided:
-        quotient = rounded_down(module, node)
-        if quotient is None or not is_accumulation(loop, node.right):
-            continue
-        length_factors = [factor for factor in factors(node.left) if factor in lengths]
-        if length_factors == [node.left]:
-            if loop.loader is not None and not loop.drops_rest:
-                rewrites.append((quotient, STEPS))
-        elif len(length_factors) == 1:  # micro-batches of all epochs: each epoch has its rest
-            rewrites.append((quotient, product_text(module, node.left, length_factors[0])))
-    if not rewrites:
-        return None
-    return MicroBatchTerms(length, module.operand(divided[0].right), rewrites)
-
-
-def rounded_down(module: Module, node: ast.BinOp) -> ast.expr | None:
-    """``a // b``, and ``int(a / b)`` around ``a / b``; None where it is not rounded down."""
-    if isinstance(node.op, ast.FloorDiv):
-        return node
-    call = module.parents[node]
-    is_int = isinstance(call, ast.Call) and module.last_name(call.func) in ("int", "floor")
-    return call if is_int and isinstance(call, ast.Call) else None
-
-
-def may_divide_itself(program: Program, loop: TrainLoop, length: ast.expr) -> bool:
-    """Whether a length goes to a function of the program that has to do with accumulation."""
-    assert loop.accumulation is not None
-    names = {name.id for name in everywhere(loop.accumulation, ast.Name)}
-    names = {part.attr for part in everywhere(loop.accumulation, ast.Attribute)} or names
-    calls = [up for up in loop.module.ancestors(length) if isinstance(up, ast.Call)]
-    return any(
-        mentions(function, name)
-        for call in calls
-        for _, function in (
-            *program.callees(loop.module, call),
-            *program.possible_callees(loop.module, call),
-        )
-        for name in names
-    )
-
-
-def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
-    """Whether ``node`` is the accumulation, also under another name.
-
-    ``args.n`` counts as ``self.args.n``, ``n`` as what it was assigned last, ``config["n"]`` too.
-    """
-    if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
-        return False
-    assert loop.accumulation is not None
-    module = loop.module
-    names = {module.text(each) for each in (node, resolve(module, node))}
-    meant = {module.text(each) for each in (loop.accumulation, resolve(module, loop.accumulation))}
-    return any(meant & {name, f"self.{name}"} for name in names)
-
-
-def accumulation_at(loop: TrainLoop, node: ast.expr) -> str:
-    """The text of the accumulation in the function around ``node``: without ``self.`` if it can."""
-    text = accumulation_text(loop)
-    without_self = text.removeprefix("self.")
-    function = loop.module.function(node)
-    names = set() if function is None else parameters(function)
-    return without_self if without_self.partition(".")[0] in names else text
-
-
-def factors(node: ast.expr) -> list[ast.expr]:
-    """The factors of a product; any other expression is its only factor."""
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
-        return [*factors(node.left), *factors(node.right)]
-    return [node]
-
-
-def product_text(module: Module, node: ast.expr, length: ast.expr) -> str:
-    """The text of a product, with the steps of an epoch in the place of the loader's length."""
-    texts = []
-    for factor in factors(node):
-        text = STEPS if factor is length else module.text(factor)
-        is_plain = isinstance(
-            factor, ast.Name | ast.Attribute | ast.Constant | ast.Call | ast.Subscript
-        )
-        texts.append(text if is_plain else f"({text})")
-    return " * ".join(texts)

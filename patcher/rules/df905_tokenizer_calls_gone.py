@@ -98,7 +98,7 @@ def tokenizer_attributes(module: Module, own: set[str]) -> Iterator[Finding]:
         else:
             edits = tuple(replacement_edits(module, node))
             severity = None if edits else Severity.DEGRADED
-            because += "" if edits else "; a call takes texts, and these are tokens"
+            because += "" if edits else "; a call takes texts, and these may be tokens"
             yield Finding(module, node, because, edits, severity=severity)
 
 
@@ -146,7 +146,7 @@ def replacement_edits(module: Module, node: ast.Attribute) -> Iterator[Edit]:
                 text = module.text(word.value)
                 text = f"list({text})" if is_iterator(module, word.value) else text
                 yield Rewrite(word, f"text={text}")
-            elif word.arg == "pad_to_max_length":
+            elif word.arg == "pad_to_max_length" and keyword(parent, "padding") is None:
                 yield padding_edit(module, parent, word)
             elif word.arg == "truncation_strategy" and keyword(parent, "truncation") is None:
                 yield Rewrite(word, f"truncation={module.text(word.value)}")
@@ -166,18 +166,25 @@ def is_iterator(module: Module, texts: ast.expr) -> bool:
 
 
 def passes_tokens(module: Module, call: ast.Call) -> bool:
-    """Whether encode_plus gets tokens or their ids: today a list is a batch of texts."""
+    """Whether encode_plus may get tokens or their ids: today a list is a batch of texts."""
     assert isinstance(call.func, ast.Attribute)
     if call.func.attr != "encode_plus":
         return False
     words = [keyword(call, name) for name in ("text", "text_pair")]
     texts = [*call.args[:2], *(word.value for word in words if word is not None)]
     return any(
-        isinstance(value, ast.List | ast.ListComp | ast.Subscript)
+        isinstance(value, ast.List | ast.ListComp)
+        or (isinstance(value, ast.Subscript) and not is_text_by_key(value))
         or (isinstance(value, ast.Call) and module.last_name(value.func) in TOKEN_FUNCTIONS)
         for text in texts
         for value in (text, *module.alternatives(text, call))
     )
+
+
+def is_text_by_key(value: ast.Subscript) -> bool:
+    """``row["text"]``, and not ``row["tokens"]`` nor ``row["input_ids"]``."""
+    key = value.slice.value if isinstance(value.slice, ast.Constant) else None
+    return isinstance(key, str) and "tok" not in key.lower() and "ids" not in key.lower()
 
 
 def padding_edit(module: Module, call: ast.Call, word: ast.keyword) -> Rewrite:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property, lru_cache
 from typing import Any, Protocol, TypeVar
 
@@ -78,6 +78,10 @@ def cached_per_program(question: Callable[[Module], Answer]) -> Callable[[Module
 
 class Resolver(Protocol):
     """What a module asks of the program that it is part of."""
+
+    @property
+    def modules(self) -> Sequence[Module]:
+        """All modules of the program, the script first."""
 
     def resolve(self, module: Module, node: ast.expr) -> tuple[Module, ast.AST] | None:
         """The definition or value of a name, and its module; None where it is unknown."""

@@ -9,14 +9,13 @@ from ...source.module import Module
 from ...source.tree import below, bound_names, names_within, position, same_code, within
 from ..language.name_flow import Tainted, names_in, spread
 from ..training.program import Program
+from ..training.schedules import HORIZONS, makes_schedule
 from ..training.train_loops import TrainLoop
 from .batch_numbers import numbers_from
 from .batch_sources import BatchSource
 from .batch_taint import NotDealtError
 from .own_decisions import refuse_own_decisions
 
-HORIZONS = ("t_total", "total_steps", "num_training_steps", "num_train_steps", "max_steps")
-"""Arguments of optimizers that schedule themselves, and of functions that make these."""
 SIZES = ("size", "shape", "numel", "__len__")
 DETACHED = {"item", "data", "detach", "tolist", "numpy", "float", "int", "len", "size", "numel"}
 MAX_DEPTH = 3
@@ -67,9 +66,7 @@ def plans(program: Program) -> Iterator[tuple[Module, ast.Call, ast.AST]]:
     for module in program.modules:
         for call in module.nodes(ast.Call):
             name = module.last_name(call.func)
-            is_schedule = name.endswith("LR") or (
-                "schedule" in name.lower() or "warmup" in name.lower()
-            )
+            is_schedule = makes_schedule(name) or "warmup" in name.lower()
             words = [word.value for word in call.keywords if word.arg in HORIZONS]
             if program.is_live(module, call):
                 yield from ((module, call, value) for value in ([call] if is_schedule else words))

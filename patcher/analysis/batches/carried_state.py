@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import (
     Function,
+    ancestors,
     below,
     bound_names,
     everywhere,
@@ -22,6 +23,7 @@ from ..training.train_loops import TrainLoop, is_backward
 from .batch_taint import NotDealtError
 from .loss_names import names_gone_back_from
 
+COUNTERS = {"range", "enumerate"}
 COMPREHENSIONS: tuple[type[ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp], ...] = (
     *(ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp),
 )
@@ -51,6 +53,29 @@ def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
             )
 
 
+def is_of_the_round_before(use: ast.expr, store: ast.expr) -> bool:
+    """Whether an inner loop reads what its own round before has bound: ``if t > 0: x = mu[i]``."""
+    for up in ancestors(use):
+        tests = [up.test] if isinstance(up, ast.If) else []
+        tests += tests[0].values if tests and isinstance(tests[0], ast.BoolOp) else []
+        numbers = {name.id for test in tests for name in (number_above_0(test),) if name}
+        for loop in ancestors(up) if numbers else ():
+            if isinstance(loop, ast.For) and numbers & bound_names(loop.target):
+                is_range = isinstance(loop.iter, ast.Call) and names_in(loop.iter.func) <= COUNTERS
+                return is_range and is_within(store, loop.body)
+    return False
+
+
+def number_above_0(test: ast.expr) -> ast.Name | None:
+    """``t`` of ``t > 0``, ``t != 0`` and ``t``."""
+    match test:
+        case ast.Compare(left=ast.Name() as name, ops=[ast.Gt() | ast.NotEq()], comparators=[zero]):
+            return name if isinstance(zero, ast.Constant) and zero.value == 0 else None
+        case ast.Name():
+            return test
+    return None
+
+
 def carried_names(body: list[ast.stmt], taint: Tainted) -> Iterator[tuple[str, int]]:
     """Names that a step reads before it binds them, and that hold something of a batch."""
     own = names_of_comprehensions(body)
@@ -74,7 +99,7 @@ def carried_names(body: list[ast.stmt], taint: Tainted) -> Iterator[tuple[str, i
         early = [
             use
             for use in loads
-            if position(use) < position(stores[0])
+            if (position(use) < position(stores[0]) and not is_of_the_round_before(use, stores[0]))
             or (use in below(first) and not isinstance(first, ast.For | ast.With | ast.If))
         ]
         if early:

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, everywhere, within
+from ...source.tree import Function, bound_names, everywhere, mentions, within
 from ..language.name_flow import names_in, spread
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
@@ -14,6 +14,7 @@ from .loss_reduction import is_weight
 from .steps_apart import names_of_batch, tainted_functions
 
 SCALING = ("mul_", "div_", "multiply_", "divide_", "true_divide_")
+LEAF = "requires_grad"
 BENDING = (
     *("clamp", "clamp_", "clip", "clip_", "norm", "normalize"),
     *("sign", "sqrt", "tanh", "abs", "where"),
@@ -42,27 +43,47 @@ def scaled_by_own(
     ):
         return  # it may be a number of all ranks
     for module, body, names in bodies:
-        for node, factor in scalings(body):
-            if names_in(factor) & names:
+        for node, gradient, factor in scalings(body):
+            if names_in(factor) & names and not is_of_leaf(body, names_in(gradient), names):
                 yield module, node, module.text(factor)
 
 
-def scalings(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt | ast.expr, ast.expr]]:
-    """What multiplies or divides a gradient in a block, with the factor."""
+def is_of_leaf(body: list[ast.stmt], owners: set[str], of_batch: frozenset[str]) -> bool:
+    """Whether what has a gradient is a tensor of the step's own, as the noise of an attack is.
+
+    It is made of the batch, or a block makes it one that asks for gradients:
+    ``delta = torch.randn(x.shape).requires_grad_()``.
+    """
+    for stmt in within(body, ast.Assign):
+        is_leaf = bool(names_in(stmt.value) & of_batch)
+        is_leaf |= any(word.arg == LEAF for word in everywhere(stmt.value, ast.keyword))
+        is_leaf |= mentions(stmt, LEAF) or mentions(stmt, f"{LEAF}_")
+        if is_leaf and owners & bound_names(stmt):
+            return True
+    return any(
+        isinstance(call.func, ast.Attribute)
+        and call.func.attr == f"{LEAF}_"
+        and owners & names_in(call.func.value)
+        for call in within(body, ast.Call)
+    )
+
+
+def scalings(body: list[ast.stmt]) -> Iterator[tuple[ast.stmt | ast.expr, ast.expr, ast.expr]]:
+    """What multiplies or divides a gradient in a block, with the gradient and the factor."""
     for change in within(body, ast.AugAssign):
         if isinstance(change.op, ast.Mult | ast.Div) and is_gradient(change.target):
-            yield change, change.value
+            yield change, change.target, change.value
     for call in within(body, ast.Call):
         func = call.func
         if isinstance(func, ast.Attribute) and func.attr in SCALING and is_gradient(func.value):
-            yield from ((call, value) for value in call.args[:1])
+            yield from ((call, func.value, value) for value in call.args[:1])
     for assign in within(body, ast.Assign):
         match assign:
             case ast.Assign(
                 targets=[target], value=ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right)
             ):
                 if is_gradient(target) and is_gradient(left):
-                    yield assign, right
+                    yield assign, target, right
 
 
 def is_gradient(node: ast.expr) -> bool:

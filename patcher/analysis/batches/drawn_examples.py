@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 from ...source.module import Module
 from ...source.tree import Function, argument_values, everywhere, names_within, within
+from ..language.name_flow import flows, names_in, reached, taking
 from ..language.objects import class_of, method_of
 from ..language.results import unpacked_result
 from ..ranks.rank_reach import RANK_NAMES
@@ -82,26 +83,21 @@ def drawn_for_index(program: Program, module: Module, function: Function) -> ast
 
 
 def names_made_of(function: Function, name: str, drawn: set[str]) -> set[str]:
-    """A name, and those that a function makes of it, but for those that it draws."""
-    found = {name}
-    while True:
-        more = {
-            target.id
-            for stmt in assignments(function)
-            if stmt.value is not None and names_within(stmt.value, found)
-            for part in (stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target])
-            for target in everywhere(part, ast.Name)
-        } - drawn
-        if more <= found:
-            return found
-        found |= more
+    """A name, and those that a function makes of it, but for those that it draws.
+
+    So is ``ids`` of ``for place, word in enumerate(rows[index]): ids[place] = choice(words)``.
+    """
+    pairs = [
+        (names_in(value) | names_of_places(targets), taking(targets) - drawn)
+        for targets, value in flows(function.body)
+    ]
+    return reached(pairs, {name})
 
 
-def assignments(function: Function) -> Iterator[ast.Assign | ast.AugAssign | ast.AnnAssign]:
-    """The statements of a function that bind names to values."""
-    yield from within(function.body, ast.Assign)
-    yield from within(function.body, ast.AugAssign)
-    yield from within(function.body, ast.AnnAssign)
+def names_of_places(targets: list[ast.expr]) -> set[str]:
+    """The names that tell which place of something is set: ``i`` of ``ids[i] = word``."""
+    places = [each.slice for target in targets for each in everywhere(target, ast.Subscript)]
+    return set().union(*map(names_in, places))
 
 
 def ranks_draw_alike(program: Program) -> bool:

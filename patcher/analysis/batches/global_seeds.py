@@ -24,7 +24,7 @@ CLOCKS = ("time", "initial_seed")
 
 def has_seed(program: Program, drawing: str) -> bool:
     """Whether the script sets a seed of a library in any case, and none that is drawn."""
-    return any(
+    return is_seeded_by_launchers(program, drawing) or any(
         "seed" in module.last_name(call.func).lower()
         and (bool(call.args) or bool(call.keywords))
         and program.is_live(module, call)
@@ -38,6 +38,16 @@ def has_seed(program: Program, drawing: str) -> bool:
         for module in program.modules
         for call in module.nodes(ast.Call)
         if module.spells("seed") or module.spells("manual_seed") or module.spells("set_seed")
+    )
+
+
+def is_seeded_by_launchers(program: Program, drawing: str) -> bool:
+    """``random.seed(int(os.environ["MASTER_PORT"]))``: a number that all ranks of a run have."""
+    return any(
+        any(each.value == "MASTER_PORT" for each in everywhere(value, ast.Constant))
+        and seeds(program, module, call, drawing)
+        for module, call in program.calls_to(*OWN_SEEDS)
+        for value in call.args
     )
 
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Set
 
 from ...source.tree import argument_values
 from ..language.name_flow import flows, names_in, reached, taking
 from ..training.train_loops import TrainLoop, is_backward
 
 
-def names_of_losses(loop: TrainLoop, body: list[ast.stmt] | None = None) -> set[str]:
+def names_of_losses(
+    loop: TrainLoop, body: list[ast.stmt] | None = None, others: Set[ast.expr] = frozenset()
+) -> set[str]:
     """The names that a step makes its losses of: ``targets`` of ``wanted = targets[numbers]``.
 
-    By what the step binds, or a block around it.
+    By what the step binds, or a block around it, but for some values.
     """
     losses = {name for call in loop.backwards for name in names_in(call)}
-    return made_from(body or loop.steps.body, losses)
+    return made_from(body or loop.steps.body, losses, others)
 
 
 def names_gone_back_from(loop: TrainLoop) -> set[str]:
@@ -32,13 +35,17 @@ def names_gone_back_from(loop: TrainLoop) -> set[str]:
     return losses
 
 
-def made_from(body: list[ast.stmt], names: set[str]) -> set[str]:
+def made_from(
+    body: list[ast.stmt], names: set[str], others: Set[ast.expr] = frozenset()
+) -> set[str]:
     """The names, and those that a block makes them of; but for what it puts into a text.
 
     Of what they are as long as alone, they are not made.
     """
     pairs = (
-        (taking(targets), contents(value)) for targets, value in flows(body) if not is_text(value)
+        (taking(targets), contents(value))
+        for targets, value in flows(body)
+        if value not in others and not is_text(value)
     )
     return reached(pairs, names)
 

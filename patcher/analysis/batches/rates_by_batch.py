@@ -9,6 +9,7 @@ from ...source.tree import within
 from ..language.name_flow import names_in, spread
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
+from .batch_sizes import is_size
 from .batch_taint import NotDealtError
 from .steps_apart import names_of_batch, tainted_functions
 
@@ -28,7 +29,7 @@ def rates_by_batch(program: Program, loop: TrainLoop, of_batch: set[str]) -> Ite
     """The lines that do, in a loop and in the functions that a step runs."""
     if not any(module.spells("param_groups") for module in program.modules):
         return
-    blocks = [(loop.steps.body, spread(loop.steps.body, of_batch).names)]
+    blocks = [(loop.steps.body, made_of(loop.steps.body, of_batch))]
     blocks += [
         (function.body, names)
         for function, names in tainted_functions(program, loop, of_batch).items()
@@ -40,3 +41,23 @@ def rates_by_batch(program: Program, loop: TrainLoop, of_batch: set[str]) -> Ite
                     case ast.Subscript(slice=ast.Constant(value=key)) if key in RATES:
                         if names_in(stmt.value) & names:
                             yield stmt.lineno
+
+
+def made_of(body: list[ast.stmt], of_batch: set[str]) -> frozenset[str]:
+    """The names that hang on a batch behind a step, but for what only counts its examples."""
+    counts = [place for place, stmt in enumerate(body) if counts_examples(stmt, of_batch)]
+    starts, ends = (0, *(place + 1 for place in counts)), (*counts, len(body))
+    parts = [body[start:end] for start, end in zip(starts, ends, strict=True) if start < end]
+    names = frozenset(of_batch)
+    for part in (*parts, *parts):  # of the last step, too
+        names |= spread(part, names).names
+    return names
+
+
+def counts_examples(stmt: ast.stmt, of_batch: set[str]) -> bool:
+    """``model.seen += x.size(0)``, which makes nothing else of the model one of the batch's."""
+    return (
+        isinstance(stmt, ast.AugAssign)
+        and isinstance(stmt.target, ast.Attribute)
+        and is_size(stmt.value, of_batch)
+    )

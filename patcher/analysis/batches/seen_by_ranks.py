@@ -13,6 +13,7 @@ from ...source.tree import (
     bound_names,
     everywhere,
     first_parameter,
+    is_inside,
     within,
 )
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
@@ -21,7 +22,7 @@ from ..training.loaders import AROUND
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .carried_state import carried_names
-from .loss_names import contents, made_from, names_of_losses
+from .loss_names import contents, is_text, made_from, names_of_losses
 
 FILLING = {
     *("update", "enqueue", "push", "append", "add", "insert", "put", "store", "write", "fill"),
@@ -46,9 +47,10 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
     batch = names_of_batch(loop)
     known = made_of(body, batch)
     around = loop.epochs.body if loop.epochs is not None else body
-    needed = names_of_losses(loop, around)
+    others = bound_behind(loop)
+    needed = names_of_losses(loop, around, others)
     if isinstance(loop.steps, ast.For):
-        needed = made_from(around, needed | names_in(loop.steps.iter))
+        needed = made_from(around, needed | names_in(loop.steps.iter), others)
         needed -= names_that_go_along(loop.steps.iter) | bars(module, loop.steps.iter)
     batch |= own_names(body)
     found: set[str] = set()
@@ -57,6 +59,19 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
         if name in needed - batch - found:
             found.add(name)
             yield stmt, name
+
+
+def bound_behind(loop: TrainLoop) -> set[ast.expr]:
+    """Values that an epoch gives to names of its steps outside of these, which bind them anew.
+
+    ``loss = total / steps`` behind the steps is of no loss that a step goes back from.
+    """
+    anew = made_anew(loop.steps.body)
+    return {
+        stmt.value
+        for stmt in within([] if loop.epochs is None else loop.epochs.body, ast.Assign)
+        if taking(stmt.targets) <= anew and not is_inside(stmt, loop.steps)
+    }
 
 
 def names_of_batch(loop: TrainLoop) -> set[str]:
@@ -119,10 +134,23 @@ def filled(
     for call in within(body, ast.Call):
         func = call.func
         if isinstance(func, ast.Attribute) and may_fill(program, func.attr):
+            if func.attr == "write" and all(is_written(module, each) for each in call.args):
+                continue  # of a file in a dictionary: config["log"].write(line)
             given = set().union(*map(contents, argument_values(call)))
             if given & known:
                 kept = names_in(func.value) - anew - module.aliases.keys()
                 yield from ((module.statement(call), name) for name in kept)
+
+
+def is_written(module: Module, value: ast.expr) -> bool:
+    """Whether what is written is a text, put together here or above."""
+    made = module.definition(value, value) if isinstance(value, ast.Name) else value
+    match made:
+        case ast.BinOp(left=ast.Name() as left, right=right):
+            return is_text(right) or is_written(module, left)
+        case None:
+            return False
+    return is_text(made)
 
 
 def may_fill(program: Program, name: str, depth: int = 0) -> bool:

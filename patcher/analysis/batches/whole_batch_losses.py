@@ -35,12 +35,14 @@ COMPARES = re.compile(r"p_?dist|pair|kernel|mmd|relation|dist_?mat", re.IGNORECA
 LOSS = re.compile(
     r"loss|criteri|coral|mmd|barlow|twins|corr|cov|redundan|vic_?reg|whiten", re.IGNORECASE
 )
+PREDICTION = re.compile("softmax|prob|logit|pred", re.IGNORECASE)
 ENTROPY = re.compile("entropy", re.IGNORECASE)
 WATCHED = re.compile("perplex|usage|util", re.IGNORECASE)  # of a codebook, which is printed
 GATHERS = re.compile("gather|all_reduce", re.IGNORECASE)
 SHARES = ("softmax", "log_softmax")
+SPECTRA = ("svd", "svdvals", "matrix_norm", "norm")
 RANKED = ("topk", "sort", "argsort", "kthvalue", "quantile")
-ASKED = (*MOMENTS, *SPREADS, *RANKED, "cdist", "mm", "matmul", "unsqueeze", "logsumexp")
+ASKED = (*MOMENTS, *SPREADS, *RANKED, *SPECTRA, "cdist", "mm", "matmul", "unsqueeze", "logsumexp")
 # Of pytorch_metric_learning: what compares the pairs of a batch. Others look at one example each.
 PAIRED = re.compile(
     r"^pytorch_metric_learning\.(miners\.|losses\.(Angular|Centroid|Circle|Contrastive|Dynamic|"
@@ -87,6 +89,8 @@ def evidences_in_steps(loop: TrainLoop) -> Iterator[Evidence]:
             yield node, f"{name} shares out among the whole batch"
         elif name in RANKED and is_of_losses(module, node):
             yield node, f"{name} chooses by their losses among the examples of this rank alone"
+        elif is_spectrum(module, node):
+            yield node, f"{module.text(node)[:60]} has the singular values of the whole batch"
     for product in within(body, ast.BinOp):
         is_sum = isinstance(product.op, ast.MatMult) and is_turned(product.left)
         if is_sum and of_losses.intersection(bound_names(module.statement(product))):
@@ -111,6 +115,8 @@ def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iter
             yield call, "it has the distances of all pairs of a batch"
         elif name in RANKED and is_of_losses(module, call):
             yield call, f"{name} chooses by their losses among the examples of this rank alone"
+        elif LOSS.search(named) and is_spectrum(module, call):
+            yield call, f"{module.text(call)[:60]} has the singular values of the whole batch"
     for product in pairs_of_features(module, function) if LOSS.search(named) else ():
         yield product, f"{module.text(product)[:60]} sums over the batch"
     yield from relations(module, function, bool(COMPARES.search(named)))
@@ -154,6 +160,20 @@ def is_of_each(value: ast.expr | None) -> bool:
     """Whether a value is the losses of all examples: ``mse_loss(x, y, reduction="none")``."""
     word = keyword(value, "reduction") if isinstance(value, ast.Call) else None
     return word is not None and isinstance(word.value, ast.Constant) and word.value.value == "none"
+
+
+def is_spectrum(module: Module, call: ast.Call) -> bool:
+    """``torch.svd(probs)`` and ``torch.norm(x, "nuc")``; not of a matrix of each example."""
+    name = module.last_name(call.func)
+    if name not in SPECTRA or not module.dotted(call.func).startswith("torch."):
+        return False
+    if name.startswith("svd") and call.args:
+        made = module.definition(call.args[0], call.args[0])
+        texts = [module.text(each) for each in (call.args[0], made) if each is not None]
+        return any(PREDICTION.search(text) for text in texts)
+    values = [*call.args, *(word.value for word in call.keywords)]
+    is_nuclear = any(isinstance(each, ast.Constant) and each.value == "nuc" for each in values)
+    return is_nuclear and argument(call, 2, "dim") is None
 
 
 def mean_prediction(module: Module, call: ast.Call) -> ast.expr | None:

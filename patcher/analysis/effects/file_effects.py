@@ -209,7 +209,8 @@ def file_uses(module: Module) -> Iterator[FileUse]:
     """All calls of a module that use files."""
     for call in module.calls_to("open"):
         if module.dotted(call.func) in OPENERS:
-            yield FileUse(_open_mode(call, 1), call, argument(call, 0, "file"))
+            what = "read" if is_only_read(module, call) else _open_mode(call, 1)
+            yield FileUse(what, call, argument(call, 0, "file"))
         elif module.dotted(call.func) == "os.open":
             flags = argument(call, 1, "flags")
             writes = flags is not None and any(mentions(flags, word) for word in WRITING_FLAGS)
@@ -370,6 +371,18 @@ def _plain(name: str) -> str:
 
 
 ALL_FUNCTIONS = {name for functions, _ in BY_NAME.values() for name in functions}
+
+
+def is_only_read(module: Module, call: ast.Call) -> bool:
+    """``pickle.load(open(path, "rb+"))``, which leaves the file as it is."""
+    mode, holder = argument(call, 1, "mode"), module.parents[call]
+    opens = isinstance(mode, ast.Constant) and str(mode.value).startswith("r")
+    match holder:
+        case ast.Call(args=[taken, *_]) if taken is call:
+            return opens and module.last_name(holder.func) in ("load", "safe_load", "reader")
+        case ast.Attribute(attr="read" | "readline" | "readlines"):
+            return opens
+    return False
 
 
 def _open_mode(call: ast.Call, index: int) -> str:

@@ -6,6 +6,7 @@ import ast
 
 from ...source.module import Module
 from ..training.program import Program
+from .rank_0_ahead import comes_behind_rank_0
 from .written_paths import values_of
 
 # Of filelock, whose copies datasets and transformers have, and of fasteners.
@@ -14,7 +15,12 @@ MAX_DEPTH = 3  # calls above the place
 
 
 def holds_file_lock(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
-    """Whether a place is inside ``with FileLock(…)``, there or at each call of its function."""
+    """Whether a place is inside ``with FileLock(…)``, there or at each call of its function.
+
+    Or where the others find the file that rank 0 has made ahead of them.
+    """
+    if depth == 0 and comes_behind_rank_0(program, module, node, if_missing=True):
+        return True
     if any(
         _is_lock(module, item.context_expr)
         for up in module.ancestors(node)

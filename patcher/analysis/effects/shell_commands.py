@@ -29,6 +29,9 @@ WRITING = {
     *("convert", "magick", "montage", "mogrify", "ffmpeg", "gifsicle"),
 }
 WRITING_PAIRS = {("git", "clone"), ("git", "commit"), ("git", "add"), ("sed", "-i")}
+PACKERS = {"gzip", "gunzip", "bzip2", "bunzip2", "xz"}
+SAVING = {"--output", "--remote-name", "--remote-name-all"}  # options of curl
+TO_READER = re.compile(r"(-[a-zA-Z]*O ?|--output-document=)-( |$)")
 PIECES = re.compile(r"&&|\|\||[;|\n]")
 INTO_FILE = re.compile(r"(?<![0-9&=<-])>>?(?!\s*(?:&|/dev/null))")
 
@@ -77,7 +80,22 @@ def change_of_piece(words: list[str]) -> str:
     if name in REMOVING:
         return "remove"
     second = words[1] if len(words) > 1 else ""
+    if prints(name, words[1:]):
+        return ""
     return "write" if name in WRITING or (name, second) in WRITING_PAIRS else ""
+
+
+def prints(name: str, words: list[str]) -> bool:
+    """Whether a command gives what it makes to its reader: ``wget -qO-``, ``ffmpeg … -f wav -``."""
+    options = [word for word in words if word.startswith("-") and word != "-"]
+    letters = "".join(word[1:] for word in options if not word.startswith("--"))
+    if name == "wget":
+        return TO_READER.search(" ".join(words)) is not None
+    if name == "curl":
+        return not set(options) & SAVING and not set(letters) & {"o", "O"}
+    if name in PACKERS:
+        return "c" in letters or "--stdout" in options
+    return bool(words) and words[-1] in ("-", "pipe:", "pipe:1")
 
 
 def text_of(command: ast.expr) -> str:

@@ -328,6 +328,8 @@ def is_of_one_example(module: Module, call: ast.Call, path: ast.expr) -> bool:
     if owner is None or function is None:
         return False
     gets = any(isinstance(each, Function) and each.name == "__getitem__" for each in owner.body)
+    if not gets or runs_in_constructor(module, function):
+        return False
     names: set[str] = set()
     unseen = {name.id for name in everywhere(path, ast.Name)}
     while unseen:
@@ -335,7 +337,23 @@ def is_of_one_example(module: Module, call: ast.Call, path: ast.expr) -> bool:
         stores = [store for name in unseen for store in module.stores.get((function, name), ())]
         values = [getattr(module.statement(store), "value", store) for store in stores]
         unseen = {name.id for value in values for name in everywhere(value, ast.Name)} - names
-    return gets and function.name != "__init__" and bool(names & parameters(function) - {"self"})
+    return bool(names & parameters(function) - {"self"})
+
+
+def runs_in_constructor(module: Module, function: Function, depth: int = 0) -> bool:
+    """Whether only the constructor of its class comes to a method, itself or by other methods."""
+    if function.name == "__init__":
+        return True
+    graph, owner = module.graph, module.enclosing_class(function)
+    if graph is None or depth == MAX_CALLERS or graph.possible_callers(function):
+        return False
+    callers = [(where, where.function(call)) for where, call in graph.callers(function)]
+    return bool(callers) and all(
+        caller is not None
+        and where.enclosing_class(caller) is owner
+        and runs_in_constructor(where, caller, depth + 1)
+        for where, caller in callers
+    )
 
 
 def is_named_by_share(

@@ -16,7 +16,7 @@ from ...source.libraries import LIBRARIES
 from ...source.module import Module
 from ...source.tree import FUNCTIONS, Function, everywhere, is_annotation, within
 from .names import ModuleSet, Unread, answered_once, parameter_names
-from .objects import class_of, classes_above, method_of, named_definition
+from .objects import ClassOf, classes_above, classes_of, method_of, named_definition
 from .passed_functions import calls_of_parameter, passed_functions
 from .star_names import take_names_of_libraries
 from .tables import calls_by_table, is_table, items_of_call
@@ -160,9 +160,8 @@ class CallGraph(ModuleSet):
         found = self.resolve(module, call.func)
         if found is not None and not isinstance(found[1], ast.expr):
             return []
-        owner = class_of(self, module, call.func)
-        method = None if owner is None else method_of(self, owner, CALL)
-        return [] if method is None else [method]
+        methods = [method_of(self, owner, CALL) for owner in classes_of(self, module, call.func)]
+        return [*dict.fromkeys(method for method in methods if method is not None)]
 
     def _constructions_below(
         self, owner: tuple[Module, ast.ClassDef], function: Function
@@ -356,9 +355,16 @@ class CallGraph(ModuleSet):
         found = self.resolve(module, func)
         if found is not None:
             return found[1] is function
-        base = class_of(self, module, func.value)
-        if base is None:
+        bases = classes_of(self, module, func.value)
+        if not bases:
             return False if self._is_of_library(module, func.value) else None
+        answers = [self._is_method_of(base, owner, function) for base in bases]
+        return True if True in answers else None if None in answers else False
+
+    def _is_method_of(
+        self, base: ClassOf, owner: tuple[Module, ast.ClassDef], function: Function
+    ) -> bool | None:
+        """Whether objects of a class have a method; None where those of a class below may."""
         method = method_of(self, base, function.name)
         if method is not None and method[1] is function:
             return True

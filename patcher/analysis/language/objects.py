@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...source.module import Module, Resolver
 from ...source.tree import FUNCTIONS, Function, everywhere, within
+from .names import parameter_names
 from .passed_arguments import argument_for_parameter
 from .tables import items_of_call
 
@@ -27,6 +28,47 @@ def class_of(graph: Resolver, module: Module, node: ast.expr, depth: int = 0) ->
     known[node] = None  # where its value depends on itself
     known[node] = found = _class_of(graph, module, node, depth)
     return found
+
+
+def classes_of(graph: Resolver, module: Module, node: ast.expr) -> list[ClassOf]:
+    """The classes that an object may be an instance of, one for each branch that makes it."""
+    known: dict[ast.expr, list[ClassOf]] = module.program_answers.setdefault(classes_of, {})
+    if node not in known:
+        known[node] = []  # where its value depends on itself
+        one = class_of(graph, module, node)
+        made = [
+            owner
+            for where, value in _made_by_branches(graph, module, node)
+            if value is not node
+            for owner in classes_of(graph, where, value)
+        ]
+        known[node] = [*dict.fromkeys(made if one is None else (one, *made))]
+    return known[node]
+
+
+def _made_by_branches(
+    graph: Resolver, module: Module, node: ast.expr
+) -> list[tuple[Module, ast.expr]]:
+    """What makes an object: values of a name or a parameter, results of a function."""
+    match node:
+        case ast.IfExp(body=body, orelse=orelse):
+            return [(module, body), (module, orelse)]
+        case ast.Name(id=name):
+            function = module.function(node)
+            if values := module.alternatives(node, node):
+                return [(module, value) for value in values]
+            if function is not None and name in parameter_names(module)[function]:
+                passed = [
+                    (where, argument_for_parameter(module, function, call, name))
+                    for where, call in graph.callers(function)
+                ]
+                return [(where, value) for where, value in passed if value is not None]
+        case ast.Call(func=func):
+            match named_definition(graph, module, func):
+                case where, ast.FunctionDef() as function:
+                    results = within(function.body, ast.Return)
+                    return [(where, each.value) for each in results if each.value is not None]
+    return []
 
 
 def _class_of(graph: Resolver, module: Module, node: ast.expr, depth: int) -> ClassOf | None:

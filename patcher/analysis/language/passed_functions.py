@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterable, Iterator
 
 from ...source.module import Module, Resolver
-from ...source.tree import FUNCTIONS, Function, is_inside
+from ...source.tree import FUNCTIONS, Function, is_inside, parameters
 from .passed_arguments import argument_for_parameter, default_value, is_bound
 
 Callee = tuple[Module, Function]
 
 
+MAX_DEPTH = 3  # functions that hand a function on
+
+
 def passed_functions(
-    graph: Resolver, module: Module, function: Function, name: str
+    graph: Resolver, module: Module, function: Function, name: str, depth: int = 0
 ) -> list[Callee] | None:
-    """The functions of the program that known calls pass for a parameter; None for other things."""
+    """The functions of the program that known calls pass for a parameter; None for other things.
+
+    Also those that a caller has been passed itself, or has given a name of its own.
+    """
     found: list[Callee] = []
     calls = graph.callers(function)
     for where, call in calls:
@@ -27,11 +34,33 @@ def passed_functions(
             return None
         if isinstance(value, ast.Constant):
             continue  # None, which nothing calls
-        definition = graph.resolve(where, value)
+        scope = where.function(value)
+        if scope is not None and is_parameter(where, scope, value) and scope is not function:
+            handed_on = (
+                None
+                if depth == MAX_DEPTH or graph.possible_callers(scope)
+                else passed_functions(graph, where, scope, where.last_name(value), depth + 1)
+            )
+            if handed_on is None:
+                return None
+            found += handed_on
+            continue
+        definition = graph.resolve(where, where.definition(value, value) or value)
+        if definition is not None and isinstance(definition[1], ast.Name | ast.Attribute):
+            definition = graph.resolve(definition[0], definition[1])
         if definition is None or not isinstance(definition[1], FUNCTIONS):
             return None
         found.append((definition[0], definition[1]))
     return found if calls else None
+
+
+def is_parameter(module: Module, scope: Function, value: ast.expr) -> bool:
+    """Whether a value is a parameter of the function around it, which nothing binds anew."""
+    return (
+        isinstance(value, ast.Name)
+        and value.id in parameters(scope)
+        and module.definition(value, value) is None
+    )
 
 
 def calls_of_parameter(
@@ -55,6 +84,25 @@ def calls_of_parameter(
         if id(each) not in called and not binds_itself and not isinstance(stmt, ast.Compare):
             return []
     return [(home, call) for call in calls]
+
+
+def calls_by_attribute(
+    graph: Resolver, modules: Iterable[Module], function: Function
+) -> Iterator[tuple[Module, ast.Call]]:
+    """Calls of an attribute that is bound to a function: ``self.loss = f``, ``self.loss(x)``.
+
+    Of whatever object, so that it is no proof.
+    """
+    names = {
+        target.attr
+        for where, use in graph.possible_callers(function)
+        if isinstance(bound := where.parents[use], ast.Assign) and bound.value is use
+        for target in bound.targets
+        if isinstance(target, ast.Attribute)
+    }
+    for module in modules if names else ():
+        calls = module.calls_to(*names)
+        yield from ((module, call) for call in calls if isinstance(call.func, ast.Attribute))
 
 
 def _receiver(

@@ -63,7 +63,7 @@ def draws_weights(program: Program, module: Module, call: ast.Call, name: str) -
     )
     passed = [module.text(value).removesuffix(MODULE) for value in argument_values(call)]
     parts = [*passed, module.text(call.func.value) if isinstance(call.func, ast.Attribute) else ""]
-    if module.last_name(call.func) in INITIALIZERS and any(p.startswith(f"{name}.") for p in parts):
+    if is_initializer(program, module, call) and any(p.startswith(f"{name}.") for p in parts):
         return True
     if not is_of_model and name not in passed:
         return False
@@ -78,12 +78,26 @@ def initializes(program: Program, module: Module, function: Function, depth: int
     """
     if mentions(function, "backward") or mentions(function, "autograd"):
         return False
-    if any(module.last_name(each.func) in INITIALIZERS for each in everywhere(function, ast.Call)):
+    calls = everywhere(function, ast.Call)
+    if any(is_initializer(program, module, each, depth) for each in calls):
         return True
     return depth < MAX_DEPTH and any(
         initializes(program, *each, depth + 1)
         for each in functions_named(program, module, function)
         if each[1] is not function
+    )
+
+
+def is_initializer(program: Program, module: Module, call: ast.Call, depth: int = 0) -> bool:
+    """Whether a call is of an initializer of torch, or of a method named so that calls one.
+
+    ``self.reset_parameters(ema, model)`` may also be of a class that copies weights.
+    """
+    if module.last_name(call.func) not in INITIALIZERS:
+        return False
+    own = program.callees(module, call)
+    return not own or (
+        depth < MAX_DEPTH and any(initializes(program, *each, depth + 1) for each in own)
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from ...source.branches import exclusive
 from ...source.module import Module
-from ...source.tree import argument, parameters, precedes, within
+from ...source.tree import argument, bound_names, names_within, parameters, precedes, within
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
 
@@ -29,6 +29,44 @@ def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name]]:
         for value in saved_values(module, argument(call, 0, "obj")):
             if isinstance(value, ast.Name) and is_wrapped(program, module, value):
                 yield module, value
+
+
+def wrappers_in_parts(program: Program) -> Iterator[tuple[Module, ast.Name, bool]]:
+    """Wrappers in a container that is saved by a name, and whether it is for nothing else.
+
+    ``last = Sequential(net)``, and later ``best = last``; where more is made of the container, as a
+    step, it may need the wrapper.
+    """
+    if not program.calls_to("DistributedDataParallel"):
+        return
+    for module, call in program.calls_to(*SAVERS):
+        saved = argument(call, 0, "obj")
+        for made, names in containers(module, saved) if isinstance(saved, ast.Name) else ():
+            scope = module.scope_statements(saved)
+            uses = [use for use in names_within(scope, names) if isinstance(use.ctx, ast.Load)]
+            is_for_files = all(is_saved_or_named(module, use) for use in uses)
+            for value in made.args:
+                if isinstance(value, ast.Name) and is_wrapped(program, module, value):
+                    yield module, value, is_for_files
+
+
+def containers(module: Module, name: ast.Name) -> Iterator[tuple[ast.Call, frozenset[str]]]:
+    """The containers that a name may stand for, each with the names on the way."""
+    pending: list[tuple[ast.Name, frozenset[str]]] = [(name, frozenset([name.id]))]
+    for each, names in pending:  # grows
+        for value in module.alternatives(each, each) if len(names) <= MAX_DEPTH else ():
+            if isinstance(value, ast.Name) and value.id not in names:
+                pending.append((value, names | {value.id}))
+            elif isinstance(value, ast.Call) and module.last_name(value.func) in HOLDERS[:2]:
+                yield value, names | bound_names(module.statement(value))
+
+
+def is_saved_or_named(module: Module, use: ast.Name) -> bool:
+    """Whether a use of a name saves it, or gives what it stands for another name."""
+    holder = module.parents[use]
+    if isinstance(holder, ast.Call):
+        return module.last_name(holder.func) in SAVERS and use in holder.args
+    return isinstance(holder, ast.Assign) and holder.value is use
 
 
 def saved_values(module: Module, saved: ast.expr | None) -> Iterator[ast.expr]:

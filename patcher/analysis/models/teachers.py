@@ -7,7 +7,7 @@ import ast
 from ...source.module import Module
 from ...source.tree import is_inside, precedes, within
 from ..training.program import Program
-from .trained_models import last_part, names_given, trained_models
+from .trained_models import LOSS, last_part, names_given, trained_models
 from .wrapper_attributes import is_gradless
 
 
@@ -39,3 +39,26 @@ def only_teaches(program: Program, module: Module, stmt: ast.Assign) -> bool:
             if not is_wrap and not (called and all(each in scoring for each in called)):
                 return False
     return is_called
+
+
+def is_of_a_loss(program: Program, module: Module, stmt: ast.Assign) -> bool:
+    """Whether what a statement wraps is a part of a loss that no optimizer is given.
+
+    ``self.networks = DataParallel(self.networks)`` of ``class Loss``: DistributedDataParallel
+    raises where nothing has a gradient.
+    """
+    target, owner = stmt.targets[0], module.enclosing_class(stmt)
+    if not isinstance(target, ast.Attribute) or owner is None or not LOSS.search(owner.name):
+        return False
+    names = {target.attr} | {
+        last_part(where.text(bound))
+        for where, call in program.calls_to(owner.name)
+        if isinstance(made := where.parents[call], ast.Assign)
+        for bound in made.targets
+    }
+    asked = {
+        last_part(where.text(call.func.value))
+        for where, call in program.calls_to("parameters", "named_parameters")
+        if isinstance(call.func, ast.Attribute)
+    }
+    return bool(asked) and not names & (asked | set(map(last_part, trained_models(program))))

@@ -41,6 +41,12 @@ WRAPPER_HAS = {  # what torch.nn.Module, DataParallel and DistributedDataParalle
     *("bucket_bytes_cap", "find_unused_parameters", "gradient_as_bucket_view", "allreduce_params"),
 }
 
+MODULE_HAS = {  # what a class may have another one of
+    *("_apply", "_call_impl", "_get_name", "_load_from_state_dict", "_named_members"),
+    *("_register_load_state_dict_pre_hook", "_register_state_dict_hook", "_save_to_state_dict"),
+    *("_replicate_for_data_parallel", "_slow_forward", "_set_static_graph", "_version"),
+}
+
 ENGINE_HAS = {  # what DeepSpeed's engine has, and no torch.nn.Module
     *("backward", "step", "save_checkpoint", "load_checkpoint", "save_16bit_model", "global_steps"),
     *("gradient_accumulation_steps", "is_gradient_accumulation_boundary", "get_global_grad_norm"),
@@ -56,14 +62,17 @@ def is_of_engine(program: Program, use: ast.Attribute) -> bool:
     )
 
 
-def is_lacking(module: Module, use: ast.Attribute) -> bool:
-    """Whether an attribute of a name is read that no wrapper has, and nobody sets."""
+def is_lacking(program: Program, module: Module, use: ast.Attribute) -> bool:
+    """Whether an attribute of a name is read that no wrapper has, and nobody sets.
+
+    Of names with an underscore, which modules have many of, those of the program's own methods.
+    """
     name = use.value
     return (
         isinstance(name, ast.Name)
         and isinstance(use.ctx, ast.Load)
         and use.attr not in WRAPPER_HAS
-        and not use.attr.startswith("_")
+        and (not use.attr.startswith("_") or is_own_method(program, use.attr))
         and not any(isinstance(up, ast.Try) for up in module.ancestors(use))
         and not other_branch_unwraps(module, use)
         and not any(
@@ -72,6 +81,14 @@ def is_lacking(module: Module, use: ast.Attribute) -> bool:
             and other.value.id == name.id
             for other in module.attributes(use.attr)
         )
+    )
+
+
+def is_own_method(program: Program, name: str) -> bool:
+    """Whether a class of the program has a method of its own, and torch.nn.Module none."""
+    return (name not in MODULE_HAS and not name.startswith("__")) and any(
+        isinstance(where.parents[function], ast.ClassDef)
+        for where, function in program.functions_by_name.get(name, ())
     )
 
 

@@ -47,7 +47,7 @@ def surely_on_every_rank(
         where, place = unseen.pop()
         if is_barred(program, where, place, with_options):
             continue
-        if is_started(where, place):
+        if is_started(program, where, place):
             return is_surely_entered(program, where.function(place))
         if Role.OTHER not in roles_reaching(program, where, place):
             continue

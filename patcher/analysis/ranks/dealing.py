@@ -10,17 +10,20 @@ from ...source.branches import exclusive
 from ...source.module import Module
 from ...source.tree import below, everywhere, is_inside, within
 from ..language.names import answered_once
+from ..language.objects import classes_above, named_definition
 from ..training.constructed_loaders import Loader
 from ..training.program import Program
 from .batch_samplers import deals_by_rank
 from .manual_sharding import looks_like_rank, manual_shards
-from .rank_reach import UNKNOWN, Role, value_for_role
+from .rank_reach import RANKS, UNKNOWN, Role, roles_reaching, value_for_role
 
 # Parameters of data sets and samplers that take a rank.
 SHARD_WORDS = ("shard_id", "shard_index", "shard_idx", "shard", "rank", "index", "process_index")
 TURNS = "share_of_batches"  # of helper_code.py: every n-th batch of what makes them
 SHARE_OF_DRAWN = "share_of_drawn"  # of helper_code.py: a rank's part of what all of them draw
 ITERATES_ONLY = ("torchtext", "torchdata", "webdataset")  # their data sets take no sampler
+SHARDING_PIPES = ("sharding_filter", "ShardingFilter", "ShardingFilterIterDataPipe")
+STREAMS = ("streaming", "litdata", "lightning.data")  # theirs deal by rank
 SHARDING_METHODS = ("shard", "islice")  # datasets.Dataset.shard(n, rank), islice(it, rank, None, n)
 SPLITTING = ("split", "chunk", "tensor_split", "array_split")  # in parts, of which each is a rank's
 SOUNDS_OF_RANKS = re.compile(r"dist|rank|world|ddp|parallel|launch|gpu", re.IGNORECASE)
@@ -37,8 +40,16 @@ def takes_turns(loop: ast.For | ast.While) -> bool:
 
 
 def is_for_lone_process(program: Program, loader: Loader, others: Iterable[Loader]) -> bool:
-    """Whether a test of ranks leaves them another loader, which deals: ``if args.distributed:``."""
+    """Whether a test of ranks leaves them another loader, which deals: ``if args.distributed:``.
+
+    So does a function that no rank comes to, where the program starts its ranks itself.
+    """
     module = loader.module
+    others = [each for each in others if each is not loader]
+    if loader.made_by and any(deals(program, other) for other in others):
+        roles = roles_reaching(program, *loader.made_by[-1])
+        if roles and not roles & RANKS:
+            return True
     for other in others:
         if other.module is not module or not exclusive(loader.call, other.call):
             continue
@@ -70,11 +81,19 @@ def dealt_by_hand(program: Program) -> str:
             *blocks_by_rank(program, module),
             *turns_by_name(module),
             *shard_arguments(program, module),
+            *sharding_pipes(module),
         ):
             if not program.is_live(module, node):
                 continue  # a library's, for other scripts
             return f"{module.text(node)} in line {node.lineno} of {module.source.name}"
     return ""
+
+
+def sharding_pipes(module: Module) -> Iterator[ast.expr]:
+    """``pipe.sharding_filter()``, and bases of that class: a DataLoader has it deal by rank."""
+    yield from module.calls_to(*SHARDING_PIPES)
+    for owner in module.nodes(ast.ClassDef):
+        yield from (base for base in owner.bases if module.last_name(base) in SHARDING_PIPES)
 
 
 def turns_by_name(module: Module) -> Iterator[ast.Compare]:
@@ -196,10 +215,33 @@ def differs_by_rank(module: Module, node: ast.AST) -> bool:
     return UNKNOWN not in (first, second) and first != second
 
 
+def deals_itself(program: Program, module: Module, dataset: ast.expr | None) -> bool:
+    """Whether a data set is a StreamingDataset, or of a class below it, which deals by rank."""
+    made = () if dataset is None else (dataset, *module.alternatives(dataset, dataset))
+    for call in made:
+        if not isinstance(call, ast.Call):
+            continue
+        names = [module.dotted(call.func)]
+        match named_definition(program, module, call.func):
+            case where, ast.ClassDef() as owner:
+                for home, each in classes_above(program, (where, owner)):
+                    names += map(home.dotted, each.bases)
+        if any(map(is_stream, names)):
+            return True
+    return False
+
+
+def is_stream(name: str) -> bool:
+    """Whether a resolved name is of a library's StreamingDataset."""
+    package, _, kind = name.rpartition(".")
+    return package.startswith(STREAMS) and kind == "StreamingDataset"
+
+
 def is_iterable_dataset(program: Program, module: Module, dataset: ast.expr | None) -> bool:
-    """Whether a data set is made from a class that only iterates, and so takes no sampler."""
+    """Whether a data set may be of a class that only iterates, and so takes no sampler."""
     if isinstance(dataset, ast.Name):
-        dataset = module.definition(dataset, dataset)
+        made = module.alternatives(dataset, dataset)
+        return any(is_iterable_dataset(program, module, each) for each in made)
     if not isinstance(dataset, ast.Call):
         return False
     name = module.last_name(dataset.func)

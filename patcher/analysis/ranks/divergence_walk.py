@@ -43,7 +43,6 @@ SHAPE_ATTRIBUTES = {"shape", "size", "device", "dtype", "dim", "ndim", "requires
 SIZES = {"len", *SHAPE_ATTRIBUTES}
 # Calls whose result has as many items as the values of their argument decide.
 SELECTING = {"where", "nonzero", "argwhere", "masked_select", "unique"}
-COUNTERS = {"range", "trange"}
 DRAWS = {"next()", "__next__()"}  # among the tainted names
 MUTATORS = {"append", "extend", "add", "update"}
 Exit = ast.Break | ast.Continue | ast.Return
@@ -115,12 +114,13 @@ class DivergenceWalk:
     def loop_statement(
         self, loop: ast.For | ast.AsyncFor | ast.While, tainted: set[str], gate: ast.If | None
     ) -> set[str]:
+        draws = self.draws_by_number(loop) if isinstance(loop, ast.For) else set[str]()
         for _ in range(2):  # the second iteration may read what the first one bound
             inside = set(tainted)
             if isinstance(loop, ast.For):
                 names = bound_names(loop.target)
-                if self.is_sharded(loop) and not takes_turns(loop) and self.draws_by_number(loop):
-                    inside = (inside - names) | DRAWS  # each of its rounds draws a batch
+                if self.is_sharded(loop) and not takes_turns(loop) and draws:
+                    inside = (inside - names) | draws  # each of its rounds draws a batch
                 elif self.is_sharded(loop):
                     names -= {self.loop.step_name, enumerated_name(self.module, loop)}
                     for name in names:
@@ -130,23 +130,36 @@ class DivergenceWalk:
                     inside |= names
                 else:
                     inside -= names
-            after = tainted | (self.block(loop.body, inside, gate) - DRAWS)
+            after = tainted | (self.block(loop.body, inside, gate) - draws)
             if after == tainted:
                 break
             tainted = after
         return self.block(loop.orelse, tainted, gate)
 
-    def draws_by_number(self, loop: ast.For) -> bool:
-        """Whether a loop goes over numbers, and draws its batches: ``next(batches)``."""
-        calls = (self.module.last_name(call.func) for call in within(loop.body, ast.Call))
-        return is_over_numbers(self.module, loop) and any(f"{name}()" in DRAWS for name in calls)
+    def draws_by_number(self, loop: ast.For) -> set[str]:
+        """The calls by which a loop over numbers draws its batches, ``next()``; none for another.
+
+        Also those of functions that draw them.
+        """
+        found: set[str] = set()
+        for call in within(loop.body, ast.Call) if is_over_numbers(self.module, loop) else ():
+            name = f"{self.module.last_name(call.func)}()"
+            below = self.program.functions_below(self.module, call)
+            drawn = {
+                f"{where.last_name(each.func)}()"
+                for where, function in below
+                for each in within(function.body, ast.Call)
+            }
+            if DRAWS & {name, *drawn}:
+                found.add(name)
+        return found and found | DRAWS
 
     def is_sharded(self, loop: ast.For) -> bool:
         """Whether each rank has its own batches in this loop."""
         if self.by_clock:
             return False
         if loop is self.loop.steps:
-            is_of_data = self.wherever_from and not counts(self.module, loop)
+            is_of_data = self.wherever_from and not is_over_numbers(self.module, loop)
             has_own = self.loop.loader is not None or is_of_data or takes_turns(loop)
             return has_own or bool(seeded_by_rank(self.program))  # as the games of each rank
         loader = loader_of(self.program, self.module, loop)
@@ -270,11 +283,6 @@ class DivergenceWalk:
             for name in names
             if self.depends_on(node, {name, size_of(name), *self.sharded_calls})
         }
-
-
-def counts(module: Module, loop: ast.For) -> bool:
-    """``for i in range(n)``."""
-    return isinstance(loop.iter, ast.Call) and module.last_name(loop.iter.func) in COUNTERS
 
 
 def is_text(module: Module, value: ast.expr) -> bool:

@@ -100,10 +100,20 @@ def combines(program: Program, module: Module, body: list[ast.stmt]) -> bool:
         if each.name not in helper_names()
     ]
     return any(
-        where.last_name(call.func) in COMBINING and where.dotted(call.func).startswith(LIBRARIES)
+        where.last_name(call.func) in COMBINING
+        and (where.dotted(call.func).startswith(LIBRARIES) or is_of_mpi(where, call.func))
         for where, stmts in bodies
         for call in within(stmts, ast.Call)
     )
+
+
+def is_of_mpi(module: Module, func: ast.expr) -> bool:
+    """``comm.allgather``, where the module says ``comm = MPI.COMM_WORLD``."""
+    owner = func.value if isinstance(func, ast.Attribute) else func
+    name = module.last_name(owner)
+    bound = module.single_assignment(None, name), *module.attribute_values.get(name, ())
+    values = (owner, *module.alternatives(owner, owner), *bound)
+    return any(value and module.dotted(value).startswith("mpi4py.") for value in values)
 
 
 def ranks_keep_pace(program: Program, evaluation: Evaluation) -> bool:

@@ -216,11 +216,20 @@ def walk_of(
 def conditional_steps(loop: TrainLoop) -> Iterator[ast.Call]:
     """The loop's backward passes and optimizer steps that stand under a test in it."""
     module = loop.module
-    steps = [each for each in module.calls_to("step") if is_optimizer_step(module, each)]
-    for call in (*loop.backwards, *steps):
+    for call in (*loop.backwards, *optimizer_steps(loop)):
         ups = [*module.ancestors(call)]
         if loop.steps in ups and any(isinstance(up, ast.If) for up in ups[: ups.index(loop.steps)]):
             yield call
+
+
+def optimizer_steps(loop: TrainLoop) -> list[ast.Call]:
+    """The calls by which a loop's optimizers step."""
+    calls = within(loop.steps.body, ast.Call)
+    return [
+        each
+        for each in calls
+        if loop.module.last_name(each.func) == "step" and is_optimizer_step(loop.module, each)
+    ]
 
 
 def is_left_out(loop: TrainLoop, call: ast.Call, test: ast.If) -> bool:
@@ -253,7 +262,7 @@ def conditional_exits(loop: TrainLoop) -> list[Exit]:
 
 
 def leaves_training(loop: TrainLoop, leaving: Exit) -> bool:
-    """Whether an exit makes this rank train on fewer batches."""
+    """Whether an exit makes this rank train on fewer batches, or take fewer steps."""
     ups = list(loop.module.ancestors(leaving))
     around = [up for up in ups if isinstance(up, ast.For | ast.While)]
     training = {loop.steps, *loop.module.ancestors(loop.steps)}
@@ -262,7 +271,8 @@ def leaves_training(loop: TrainLoop, leaving: Exit) -> bool:
         return isinstance(leaving, ast.Return) and any(up in training for up in around)
     if isinstance(leaving, ast.Continue):
         if around[0] is loop.steps:
-            return any(precedes(leaving, call) for call in loop.backwards)
+            behind = (*loop.backwards, *optimizer_steps(loop))
+            return any(precedes(leaving, call) for call in behind)
         return precedes(leaving, loop.steps)
     return True
 

@@ -25,7 +25,14 @@ from .roles import ROLES as ROLES
 from .roles import UNKNOWN as UNKNOWN
 from .roles import Role as Role
 from .roles import Values as Values
-from .spawning import is_started, starters_of_ranks
+from .spawning import (
+    is_started,
+    is_started_beside_launchers,
+    scope_of,
+    starters_of_ranks,
+    starting_calls,
+    works_without_group,
+)
 
 EVERYONE = frozenset(ROLES)
 RANKS = frozenset({Role.MAIN, Role.OTHER})
@@ -100,12 +107,20 @@ def _may_take(value: Any, outcome: bool) -> bool:
 def roles_reaching(program: Program, module: Module, node: ast.AST) -> frozenset[Role]:
     """Roles that may reach ``node`` in the whole program."""
     roles = roles_reaching_in_function(module, node)
+    if is_for_one_process(program, module, node):
+        return roles & {Role.SINGLE}
     function = module.function(node)
     if function is None:
         return roles
-    if function in starters_of_ranks(program):
-        return roles & {Role.SINGLE}
     return roles & roles_entering(program, function)
+
+
+def is_for_one_process(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether a program that starts its ranks comes to a place as the process that starts them."""
+    if not starting_calls(program):
+        return False
+    starters = starters_of_ranks(program)
+    return scope_of(module, node) in starters or works_without_group(program, module, node)
 
 
 def roles_entering(program: Program, function: Function) -> frozenset[Role]:
@@ -132,7 +147,6 @@ def _entering_roles(
     program: Program, function: Function, known: dict[Function, frozenset[Role]]
 ) -> dict[Function, frozenset[Role]]:
     """Roles that may enter a function and all that lead to it and are not known yet."""
-    starters = starters_of_ranks(program)
     entries: dict[Function, list[tuple[Function | None, frozenset[Role]]]] = {}
     callees: dict[Function | None, list[Function]] = defaultdict(list)
     unseen = [function]
@@ -146,9 +160,10 @@ def _entering_roles(
             if caller is function:
                 continue
             roles = roles_reaching_in_function(where, place)
-            if caller in starters:
-                roles = roles & {Role.SINGLE} if not is_started(where, place) else RANKS
-                caller = None
+            if is_started(program, where, place) or is_started_beside_launchers(where, place):
+                roles, caller = RANKS, None
+            elif is_for_one_process(program, where, place):
+                roles, caller = roles & {Role.SINGLE}, None
             elif caller is not None and caller in known:
                 roles &= known[caller]
                 caller = None

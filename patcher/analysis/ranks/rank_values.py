@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable
 from typing import Any
 
 from ...source.module import Module, cached_per_module
-from ...source.tree import argument, below, everywhere
+from ...source.tree import argument, below, everywhere, mentions
 from ..training.frameworks import MAIN_PROCESS_NAMES
 from .other_ranks import is_other_rank
 from .role_bindings import attribute_by_class, callee, name_values, returned_values
@@ -50,6 +51,9 @@ QUERIES: dict[str, Values] = {
     "is_initialized": (False, True, True),
     "is_torchelastic_launched": (False, True, True),
 }
+OF_A_MACHINE = re.compile(
+    r"gpus?_?per_?node|nprocs?_?per_?node|device_count|LOCAL_WORLD_SIZE", re.I
+)
 MAX_NAMES = 3  # through which the number of a rank is followed
 MAX_DEPTH = 60  # of an expression with all that its names stand for
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -170,8 +174,12 @@ def _arithmetic(module: Module, node: ast.BinOp, depth: int) -> Values:
     first = _values(module, node.left, depth + 1)
     second = _values(module, node.right, depth + 1)
     if isinstance(node.op, ast.Mod):
-        # Rank 1 stands for all others: its remainder says something of them for the world size.
-        return first if second == WORLD_OF_EACH and first[1:] == (0, 1) else ALL_UNKNOWN
+        # Rank 1 stands for all others: its remainder says something of them for the world size,
+        # and for the ranks of a machine, of which the first is taken for rank 0.
+        if second == WORLD_OF_EACH and first[1:] == (0, 1):
+            return first
+        is_of_machine = first[1:] == (0, 1) and counts_a_machine(module, node.right)
+        return (UNKNOWN, 0, 1) if is_of_machine else ALL_UNKNOWN
     operate = ARITHMETIC.get(type(node.op))
     if operate is None:
         return ALL_UNKNOWN
@@ -181,6 +189,11 @@ def _arithmetic(module: Module, node: ast.BinOp, depth: int) -> Values:
             for pair in zip(first, second, strict=True)
         ]
     )
+
+
+def counts_a_machine(module: Module, node: ast.expr) -> bool:
+    """Whether a number sounds of the processes or the cards of one machine."""
+    return bool(OF_A_MACHINE.search(module.text(node)))
 
 
 def _walrus(module: Module, node: ast.NamedExpr, depth: int) -> Values:
@@ -316,8 +329,21 @@ def _assigned_attribute(module: Module, node: ast.Attribute, depth: int) -> Valu
         return _values(found[0], found[1], depth + 1)
     values = module.attribute_values.get(node.attr, [])
     known = _values(module, values[0], depth + 1) if len(values) == 1 else ALL_UNKNOWN
+    if known is not ALL_UNKNOWN and _is_set_for_ranks(module, values[0]):
+        return UNKNOWN, *known[1:]
     is_of_group = UNKNOWN not in known and known[0] != known[1]  # args.distributed
     return known if is_of_group or _tells_ranks_apart(known) else ALL_UNKNOWN
+
+
+def _is_set_for_ranks(module: Module, value: ast.expr) -> bool:
+    """``if "LOCAL_RANK" in os.environ: args.distributed = True``, and nothing else in a test."""
+    block = module.parents[module.statement(value)]
+    return (
+        isinstance(block, ast.If)
+        and mentions(block.test, "environ")
+        and module.statement(value) in block.body
+        and values_by_role(module, block.test) == (False, True, True)
+    )
 
 
 def _tells_ranks_apart(known: Values) -> bool:

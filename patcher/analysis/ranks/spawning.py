@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
+from ...source.branches import exclusive, is_in
 from ...source.module import Module
 from ...source.tree import (
     FUNCTIONS,
@@ -14,12 +15,16 @@ from ...source.tree import (
     first_parameter,
     is_inside,
     keyword,
+    mentions,
     parameters,
+    precedes,
 )
 from ..language.call_graph import reachable_functions
 from ..language.names import answered_once
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
+from .rank_values import values_by_role
+from .roles import ALL_UNKNOWN, UNKNOWN
 
 SPAWNING = ("spawn", "start_processes", "Process")
 COMMANDS = ("Popen", "run", "call", "check_call")
@@ -41,6 +46,8 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
         )
         if worker is None or not module.dotted(call.func).startswith(PACKAGES):
             continue
+        if is_left_out_by_launchers(module, call):
+            continue
         passed = keyword(call, "args")  # the worker may call a function that it gets
         workers = [module.last_name(worker), *functions_in(program, module, worker)]
         workers += [] if passed is None else functions_in(program, module, passed.value)
@@ -49,6 +56,38 @@ def spawned_ranks(program: Program) -> Iterator[tuple[Module, ast.Call]]:
         ):
             yield module, call
     yield from started_anew(program)
+
+
+def is_left_out_by_launchers(module: Module, node: ast.AST) -> bool:
+    """Whether a test of the environment, around a place or above it, keeps launchers away."""
+    child = node
+    for up in module.ancestors(node):
+        if (
+            isinstance(up, ast.If)
+            and child is not up.test
+            and is_for_ranks(module, up.test, not any(child is each for each in up.body))
+        ):
+            return True
+        if isinstance(child, ast.stmt) and any(
+            isinstance(each, ast.If)
+            and isinstance(each.body[-1], ast.Return | ast.Raise)
+            and is_for_ranks(module, each.test, True)
+            for each in module.body(child)
+            if precedes(each, child)
+        ):
+            return True
+        if isinstance(up, FUNCTIONS):
+            break
+        child = up
+    return False
+
+
+def is_for_ranks(module: Module, test: ast.expr, answer: bool) -> bool:
+    """Whether all ranks of a launcher give this answer to a test of the environment."""
+    asks = mentions(test, "environ") or mentions(test, "getenv")
+    asks |= mentions(test, "is_torchelastic_launched")
+    _, main, other = values_by_role(module, test) if asks else ALL_UNKNOWN
+    return asks and all(value is not UNKNOWN and bool(value) is answer for value in (main, other))
 
 
 def started_anew(program: Program) -> Iterator[tuple[Module, ast.Call]]:
@@ -96,37 +135,107 @@ def functions_in(program: Program, module: Module, node: ast.expr) -> Iterator[s
 
 
 @answered_once
-def starters_of_ranks(program: Program) -> set[Function]:
+def starting_calls(program: Program) -> set[ast.Call]:
+    """The calls that start processes of which each joins a process group."""
+    return {call for _, call in spawned_ranks(program)}
+
+
+@answered_once
+def starters_of_ranks(program: Program) -> set[Function | ast.If]:
     """Functions that start the program's ranks: what they run else, one process does.
 
-    Not where a test starts them, and a rank of a launcher may come to the other branch.
+    So is what stands under ``if __name__ == "__main__":``, where that starts them, and what calls
+    such a function. Not where a test starts them, and a rank of a launcher may come to the other
+    branch.
     """
-    return {
-        function
+    starters: set[Function | ast.If] = set()
+    pending = [
+        scope
         for module, call in spawned_ranks(program)
-        for function in [module.function(call)]
-        if function is not None
-        and (always_runs(module, function, call) or works_alone(program, module, function, call))
-    }
+        for scope in [scope_of(module, call)]
+        if scope is not None
+        and (always_runs(module, scope, call) or works_alone(program, module, call))
+    ]
+    while pending:
+        scope = pending.pop()
+        if scope in starters:
+            continue
+        starters.add(scope)
+        for module, call in () if isinstance(scope, ast.If) else program.callers(scope):
+            caller = scope_of(module, call)
+            if caller is not None and always_runs(module, caller, call):
+                pending.append(caller)
+    return starters
 
 
-def is_started(module: Module, place: ast.AST) -> bool:
-    """Whether a function is passed to what starts processes."""
+def works_without_group(program: Program, module: Module, place: ast.AST) -> bool:
+    """Whether a test leaves a place to one process, as its other branch starts the ranks.
+
+    ``if cards > 1: spawn(train_in_group, …) else: train(…)``, where ``train`` makes no group. A
+    rank of a launcher may come to an ``else`` that runs what is started elsewhere, too.
+    """
+    for start in starting_calls(program):
+        if start in module.parents and exclusive(start, place):
+            test = next(
+                up
+                for up in module.ancestors(place)
+                if isinstance(up, ast.If | ast.IfExp) and is_inside(start, up)
+            )
+            branches = [
+                branch if isinstance(branch, list) else [branch]
+                for branch in (test.body, test.orelse)
+            ]
+            own = next(branch for branch in branches if any(is_in(place, each) for each in branch))
+            return not makes_group(program, module, own)
+    return False
+
+
+def makes_group(program: Program, module: Module, block: Iterable[ast.AST]) -> bool:
+    """Whether code makes a process group, or calls a function that does."""
+    calls = [call for node in block for call in everywhere(node, ast.Call)]
+    names = {module.last_name(call.func) for call in calls}
+    groups = {where.function(call) for where, call in program.calls_to(GROUP)}
+    return GROUP in names or bool(reachable_functions(program, names) & groups)
+
+
+def scope_of(module: Module, node: ast.AST) -> Function | ast.If | None:
+    """The function around a node, or at module level the ``if __name__ == "__main__":``.
+
+    A started process imports the module, and runs what stands there under no such test.
+    """
+    function = module.function(node)
+    if function is not None:
+        return function
+    for guard in module.ancestors(node):
+        if isinstance(guard, ast.If) and mentions(guard.test, "__name__"):
+            return guard
+    return None
+
+
+def is_started(program: Program, module: Module, place: ast.AST) -> bool:
+    """Whether a function is passed to what starts the program's ranks."""
+    calls = starting_calls(program)
+    return bool(calls) and any(up in calls for up in module.ancestors(place))
+
+
+def is_started_beside_launchers(module: Module, place: ast.AST) -> bool:
+    """Whether a function is passed to what starts processes, where no launcher has started any."""
     return any(
         isinstance(up, ast.Call) and module.last_name(up.func) in SPAWNING
         for up in module.ancestors(place)
-    )
+    ) and is_left_out_by_launchers(module, place)
 
 
-def always_runs(module: Module, function: Function, call: ast.Call) -> bool:
-    """Whether no test in a function stands around a call."""
+def always_runs(module: Module, scope: Function | ast.If, call: ast.Call) -> bool:
+    """Whether no test in a function, or under ``__main__``, stands around a call."""
     tests = (ast.If, ast.IfExp, ast.While, ast.Match)
     return not any(
-        isinstance(up, tests) and is_inside(up, function) for up in module.ancestors(call)
+        isinstance(up, tests) and up is not scope and is_inside(up, scope)
+        for up in module.ancestors(call)
     )
 
 
-def works_alone(program: Program, module: Module, function: Function, start: ast.Call) -> bool:
+def works_alone(program: Program, module: Module, start: ast.Call) -> bool:
     """``worker(0, …)`` where a test does not start processes that run the worker."""
     worker = argument(start, 0, "fn")
     if worker is None:
@@ -136,7 +245,7 @@ def works_alone(program: Program, module: Module, function: Function, start: ast
     first = [
         argument(call, 0, number)
         for call in module.calls_to(module.last_name(worker))
-        if module.function(call) is function and call is not start
+        if scope_of(module, call) is scope_of(module, start) and call is not start
     ]
     return bool(first) and all(isinstance(each, ast.Constant) for each in first)
 

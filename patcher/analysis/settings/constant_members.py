@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ....record import record
-from ...source.module import Module
+from ...source.module import Module, cached_per_module
 from ..training.program import Program
 
 CHANGES = ("update", "pop", "setdefault", "clear", "popitem")
@@ -35,7 +35,7 @@ def members(program: Program, module: Module, expr: ast.AST) -> Iterator[tuple[M
     """All values in bodies of classes, and of dicts, that an expression may stand for."""
     if isinstance(expr, ast.Attribute) and expr.attr not in program.options:
         for each in program.modules:
-            yield from ((each, value) for _, value in _in_classes(each, expr.attr))
+            yield from ((each, value) for _, value in _class_values(each).get(expr.attr, ()))
     elif isinstance(expr, ast.Subscript) and isinstance(expr.slice, ast.Constant):
         key = expr.slice.value
         for one in _dicts(module, expr.value):
@@ -46,7 +46,7 @@ def _attribute(program: Program, module: Module, expr: ast.Attribute) -> Member 
     in_classes = [
         (each, owner, value)
         for each in program.modules
-        for owner, value in _in_classes(each, expr.attr)
+        for owner, value in _class_values(each).get(expr.attr, ())
     ]
     stores = [
         (each, target)
@@ -79,17 +79,20 @@ def _attribute(program: Program, module: Module, expr: ast.Attribute) -> Member 
     return None
 
 
-def _in_classes(module: Module, name: str) -> Iterator[tuple[ast.ClassDef, ast.expr]]:
-    """The values that bodies of classes give a name, each with its class."""
+@cached_per_module
+def _class_values(module: Module) -> dict[str, list[tuple[ast.ClassDef, ast.expr]]]:
+    """The values that bodies of classes give each name, with their classes."""
+    found: dict[str, list[tuple[ast.ClassDef, ast.expr]]] = {}
     for owner in module.nodes(ast.ClassDef):
         for stmt in owner.body:
             targets = stmt.targets if isinstance(stmt, ast.Assign) else []
             if isinstance(stmt, ast.AnnAssign) and stmt.value is not None:
                 targets = [stmt.target]
-            if any(isinstance(each, ast.Name) and each.id == name for each in targets):
+            for name in {each.id for each in targets if isinstance(each, ast.Name)}:
                 assert isinstance(stmt, ast.Assign | ast.AnnAssign)
                 assert stmt.value is not None
-                yield owner, stmt.value
+                found.setdefault(name, []).append((owner, stmt.value))
+    return found
 
 
 def _key(program: Program, module: Module, expr: ast.Subscript, key: str) -> Member | None:

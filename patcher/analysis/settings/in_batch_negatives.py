@@ -165,7 +165,7 @@ def distant_product(module: Module, scores: ast.expr) -> Product | None:
     found = [
         product
         for value in values
-        for product in all_pairs_products(module, value)
+        for product in (*all_pairs_products(module, value), *turned_before(module, value))
         if not any(node.attr == "detach" for node in everywhere(product.columns, ast.Attribute))
     ]
     return min(found, key=lambda product: position(product.node), default=None)
@@ -200,6 +200,25 @@ def all_pairs_products(module: Module, value: ast.AST) -> Iterator[Product]:
             yield Product(node, node.left, columns)
 
 
+def turned_before(module: Module, value: ast.AST) -> Iterator[Product]:
+    """Products with a name for what is transposed: ``y = y.t()``, and ``x @ y`` or ``x.mm(y)``."""
+    for node in (*everywhere(value, ast.BinOp), *everywhere(value, ast.Call)):
+        match node:
+            case ast.BinOp(left=rows, op=ast.MatMult(), right=ast.Name() as name):
+                pass
+            case (
+                ast.Call(args=[rows, ast.Name() as name], keywords=[])
+                | ast.Call(func=ast.Attribute(value=rows), args=[ast.Name() as name], keywords=[])
+            ) if module.last_name(node.func) in ("mm", "matmul"):
+                pass
+            case _:
+                continue
+        turned = module.definition(name, name)
+        columns = None if turned is None else transposed_operand(turned)
+        if columns is not None:
+            yield Product(node, rows, columns)
+
+
 def is_all_pairs_rule(rule: str) -> bool:
     """Whether an einsum rule is like ``ab,cb->ac``."""
     sides, _, result = rule.replace(" ", "").partition("->")
@@ -213,12 +232,14 @@ def is_all_pairs_rule(rule: str) -> bool:
 def transposed_operand(node: ast.expr) -> ast.expr | None:
     """``x`` of ``x.t()``, ``x.T``, ``x.transpose(0, 1)`` and ``torch.transpose(x, 0, 1)``.
 
-    Not of ``x.transpose(1, 2)``, which turns what each example has.
+    Also of ``x.permute(1, 0)``. Not of ``x.transpose(1, 2)``, which turns what each example has.
     """
     if isinstance(node, ast.Call):
         axes = [each.value for each in node.args if isinstance(each, ast.Constant)]
         if len(axes) == 2 and all(isinstance(axis, int) and axis > 0 for axis in axes):
             return None
+        if axes == [1, 0] and isinstance(node.func, ast.Attribute) and node.func.attr == "permute":
+            return node.func.value if len(node.args) == len(axes) else None
     match node:
         case ast.Call(func=ast.Attribute(value=inner, attr="contiguous"), args=[]):
             return transposed_operand(inner)

@@ -6,7 +6,16 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, argument_values, everywhere, is_inside, is_within, within
+from ...source.tree import (
+    Function,
+    argument_values,
+    bound_names,
+    everywhere,
+    is_inside,
+    is_within,
+    parameters,
+    within,
+)
 from ..language.call_graph import CallGraph
 from .train_loops import calls_around
 
@@ -123,3 +132,27 @@ def rounds_around(
         for where, call in graph.callers(function)
     )
     return next((each for each in rounds if each is not None), None)
+
+
+def serves_outer_loop(module: Module, epochs: ast.stmt, name: str) -> bool:
+    """Whether a loop that counts passes over a loader begins again in another one that counts.
+
+    ``for epoch in range(90): for turn in range(3):``, whose own numbers come again.
+    """
+    around = counting_loop(module, epochs)
+    return around is not None and name.partition(".")[0] not in bound_names(around[0])
+
+
+def begins_again(graph: CallGraph, module: Module, counted: CountingLoop, name: str) -> bool:
+    """Whether a function counts passes over a loader that it gets, and a loop calls it.
+
+    ``def train(loader): n = 0; while n < 99: for x in loader: n += 1``, in each epoch anew.
+    """
+    epochs, number = counted
+    function = module.function(epochs)
+    root = name.partition(".")[0]
+    if function is None or root not in parameters(function) or number in parameters(function):
+        return False
+    if isinstance(epochs, ast.For) and len(getattr(epochs.iter, "args", ())) > 1:
+        return False  # from a number of the caller's on
+    return any(counting_loop(where, call) is not None for where, call in graph.callers(function))

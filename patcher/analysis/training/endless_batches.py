@@ -132,6 +132,13 @@ def passes_over(module: Module, function: Function, name: str) -> tuple[ast.stmt
                     for each in within(loop.body, ast.Call)
                     if module.last_name(each.func) == "iter" and is_over(module, each, name)
                 ),
+                *(
+                    module.statement(each)
+                    for each in within(loop.body, ast.Call)
+                    if isinstance(each.func, ast.Attribute)
+                    and each.func.attr == "__iter__"
+                    and is_over(module, each.func.value, name)
+                ),
             )
         )
     )

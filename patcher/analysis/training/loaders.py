@@ -16,6 +16,7 @@ from ...source.module import Module
 from ...source.tree import (
     Function,
     argument,
+    argument_values,
     is_inside,
     parameters,
     position,
@@ -36,6 +37,7 @@ from ..language.dictionaries import (
 from ..language.iterated_attributes import iterated_attributes
 from ..language.listed import all_of, comprehension_of, elements_of, place_in
 from ..language.literal_arguments import is_possible
+from ..language.names import answered_once
 from ..language.objects import class_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
@@ -50,20 +52,9 @@ Result = TypeVar("Result", ast.Return, ast.Yield)
 
 MAX_DEPTH = 12
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
-AROUND = (
-    "enumerate",
-    "tqdm",
-    "iter",
-    "list",
-    "progress_bar",
-    "track",
-)  # they return another object
+AROUND = ("enumerate", "tqdm", "iter", "list", "progress_bar", "track")  # return another object
 PASSED_THROUGH = (*AROUND, "prepare", "prepare_data_loader", "steps")
-ELEMENT_CALLS = (
-    "choice",
-    "next",
-    "choices",
-)  # calls that return an element of their first argument
+ELEMENT_CALLS = ("choice", "next", "choices")  # they return an element of their first argument
 
 # The names under which such calls take it.
 SOURCE_NAMES = ("iterable", "loader", "data_loader", "seq", "population")
@@ -72,6 +63,7 @@ SOURCE_NAMES = ("iterable", "loader", "data_loader", "seq", "population")
 NextLoader = tuple[ast.Call, Loader]  # next(loader), and the loader
 
 
+@answered_once
 def loader_of(graph: CallGraph, module: Module, loop: ast.For) -> Loader | None:
     """The loader that a loop iterates over."""
     return trace_loader(graph, module, loop.iter)
@@ -196,8 +188,16 @@ def _with_local_name(graph: CallGraph, module: Module, loader: Loader, node: ast
     if made and not is_around and returns_one_of(graph, module, made, AROUND):
         owners = {module.enclosing_class(each) for each in (node, loader.scope) if each}
         is_kept = loader.name.startswith("self.") and loader.scope and len(owners) == 1
-        return replace(loader, name=loader.name if is_kept else "", scope=scope)
+        name = loader.name if is_kept else _name_passed(graph, module, made, loader)
+        return replace(loader, name=name, scope=scope)
     return replace(loader, name="" if is_around else loader.name_in(node.id), scope=scope)
+
+
+def _name_passed(graph: CallGraph, module: Module, call: ast.Call, loader: Loader) -> str:
+    """The name by which a call gets a loader, ``bar_of(loader)``; empty if it gets it by none."""
+    named = (each for each in argument_values(call) if isinstance(each, ast.Name | ast.Attribute))
+    found = (trace_loader(graph, module, each) for each in named)
+    return next((each.name for each in found if each and each.is_same(loader)), "")
 
 
 def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) -> Loader | None:
@@ -225,6 +225,10 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
         return _trace_table(graph, module, call, call.func.value, depth)
     results = _possible_results(graph, module, call)
     found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
+    if found is not None and found.name.startswith("self."):  # the object's, of a bar perhaps
+        passed = _name_passed(graph, module, call, found)
+        if passed and module.enclosing_class(call) is None:
+            return replace(found, name=passed, scope=module.function(call))
     return found or _trace_iterated(graph, module, call, depth)
 
 

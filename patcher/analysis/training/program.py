@@ -21,6 +21,7 @@ from ..language.call_graph import CallGraph, reachable_functions
 from ..language.copied_libraries import functions_reached
 from ..language.liveness import called_functions, never_spelled, run_functions, spelled_functions
 from ..language.names import calls_at_import, top_level
+from ..language.passed_functions import calls_by_attribute
 from ..language.results import binds_first, name_of_result, spelled_name
 from .chosen_optimizers import chosen_optimizers
 from .constructed_loaders import Loader
@@ -522,7 +523,9 @@ def runs_in_training_step(program: Program, module: Module, function: Function |
     steps = {loop.steps for loop in loops}
     pending = [function]
     while pending:
-        for where, call in program.callers(pending.pop()):
+        called = pending.pop()
+        by_attribute = calls_by_attribute(program, program.modules, called)
+        for where, call in (*program.callers(called), *by_attribute):
             if not steps.isdisjoint(where.ancestors(call)):
                 return True
             caller = where.function(call)

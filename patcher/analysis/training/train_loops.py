@@ -315,6 +315,21 @@ def backward_calls(graph: CallGraph, loop: TrainLoop) -> list[tuple[Module, ast.
     return found
 
 
+def drawn_below(graph: CallGraph, module: Module, loop: ast.For | ast.While) -> list[NextLoader]:
+    """The one batch that a function of each step draws from a generator without end.
+
+    ``for step in range(n): train(step)``, and in ``train`` ``next(batches)``.
+    """
+    if isinstance(loop, ast.For) and not is_over_numbers(module, loop):
+        return []
+    drawn = [
+        each
+        for where, function in graph.functions_below(module, *loop.body)
+        for each in next_loaders(graph, where, function.body)
+    ]
+    return drawn if len(drawn) == 1 and drawn[0][1].cycle is not None else []
+
+
 def _train_loop(
     graph: CallGraph, module: Module, loop: ast.For | ast.While, backwards: list[ast.Call]
 ) -> TrainLoop:
@@ -337,8 +352,9 @@ def _train_loop(
         if loader is not None:  # several steps on each of its batches
             outer = loop_around(module, outer)
     drawn = [*zipped_loaders(graph, module, loop), *next_loaders(graph, module, loop.body)]
-    if loader is None and drawn:
-        loader = drawn[0][1]
+    if loader is None:
+        drawn = drawn or drawn_below(graph, module, loop)
+        loader = drawn[0][1] if drawn else None
     name, start = _step_number(module, loop)
     return TrainLoop(
         module,
@@ -408,19 +424,19 @@ def drawn_beside(
     One that is taken under a test, such as of an option, is trained with if a loss gets something
     of it: not behind the last loss, under names that the next step gives to its own batch.
     """
-    seen = {each.call for each in (loader, *loader.others)} if loader else set()
+    seen = {(x.call, x.made_by) for x in (loader, *loader.others)} if loader else set()
     losses = set().union(*map(names_in, backwards))
     for call, other in drawn:
         around = module.ancestors(call)
         inside = around[: around.index(loop)] if loop in around else []  # above: zipped by a name
-        if other.call in seen:
-            continue
+        if (other.call, other.made_by) in seen:
+            continue  # one function may make several
         if any(isinstance(up, ast.If | ast.With) for up in inside):
             batch = bound_names(module.statement(call))
             trained = [name for name in batch if spread(loop.body, [name]).names & losses]
             if all(is_taken_behind(module, loop, inside[-1], name, backwards) for name in trained):
                 continue
-        seen.add(other.call)
+        seen.add((other.call, other.made_by))
         yield other
 
 
