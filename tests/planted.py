@@ -256,6 +256,7 @@ PLANTED: list[tuple[str, str, tuple[tuple[str, str], ...]]] = [
     # O4
     ("O4", "ddp", (("        sampler.set_epoch(epoch)\n", ""),)),
     ("O4", "ddp", (("sampler.set_epoch(epoch)", "sampler.set_epoch(0)"),)),
+    ("O4", "ddp", (("= DistributedSampler(data)", "= DistributedSampler(data, num_replicas=4)"),)),
     (
         "O4",
         "ddp",

@@ -26,6 +26,24 @@ FOUND = [
             for step, batch in enumerate(bar):
                 model(batch).backward()
         """),
+    ("that of a trainer, which another call makes without one", """
+        class Trainer:
+            def __init__(self, model, loader, other=None, more=None):
+                self.model, self.loader = model, loader
+                self.more = more
+            def train(self):
+                for batch in self.loader:
+                    self.model(batch).backward()
+        Trainer(model, DataLoader(mine)).train()
+        print(Trainer(model, None, DataLoader(yours)).other)
+        """),
+    ("that which a function gets by one of its calls, and None by default", """
+        def train(model, loader=None):
+            for batch in loader:
+                model(batch).backward()
+        train(model, loader=DataLoader(mine))
+        train(model)
+        """),
     ("the first of a list that is one", """
         loaders = [None, DataLoader(mine), DataLoader(other)]
         for loader in loaders:

@@ -55,6 +55,28 @@ def test_each_loader_that_every_step_takes_from_is_dealt(text: str, dealt: int) 
     assert after.count(".set_epoch(epoch)") == dealt
 
 
+MADE_BY_ONE = """
+def make(data):
+    return DataLoader(data, shuffle=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("make(a)", "make(b)"), ("make(a)", "DataLoader(b, shuffle=True)")],
+)
+def test_loaders_of_one_function_are_dealt_and_told_alike(first: str, second: str) -> None:
+    text = script("x, y", "zip(first, second)", "pass")
+    text = text.replace("DataLoader(torch.rand(8, 4), shuffle=True)", first)
+    text = text.replace("DataLoader(torch.rand(80, 4), shuffle=True)", second)
+    text = text.replace("torch.distributed.init", f"{MADE_BY_ONE}torch.distributed.init", 1)
+    after = fixed("DF401", text)
+    assert "to_train" not in after
+    after = fixed("DF402", after)
+    assert "first.sampler.set_epoch(epoch)" in after
+    assert "second.sampler.set_epoch(epoch)" in after
+
+
 OPTIONAL = SCRIPT.replace("others = iter(second)", "if args.semi:\n    others = iter(second)")
 TRAINS = """loss = 0
         if args.semi:

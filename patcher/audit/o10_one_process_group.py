@@ -23,6 +23,7 @@ from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, Role
 from ..analysis.ranks.spawning import is_left_out_by_launchers
 from ..analysis.training.program import Program
+from ..analysis.training.run_again import runs_again
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, mentions, within
 from .ranks import callees, is_certain, is_managed, process_groups, ranks_at
@@ -47,9 +48,21 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
         if roles and roles < RANKS:
             who = next(iter(roles)).value
             yield violated(module, call, f"only {who} makes the process group; the others never do")
+        loop = runs_again(program, module, call)
+        if isinstance(loop, ast.For | ast.While) and not may_be_new(module, call):
+            because = f"the loop in line {loop.lineno} makes the process group again"
+            yield violated(module, call, because)
     yield from spawned(program)
     yield from in_order(program)
     yield from asked_too_early(program)
+
+
+def may_be_new(module: Module, call: ast.Call) -> bool:
+    """Whether a group is made where there is none, or ended by the function that makes it."""
+    if any(mentions(test, "is_initialized") for test in tests_before(module, call)):
+        return True
+    function = module.function(call)
+    return any(module.function(end) is function for end in module.calls_to(END))
 
 
 def spawned(program: Program) -> Iterator[AuditVerdict]:

@@ -50,6 +50,7 @@ from .ranks import (
 from .verdict import AuditVerdict, violated
 
 CODE = "O4"
+SAMPLER = "DistributedSampler"
 UNDEALT = {
     *("RandomSampler", "SequentialSampler", "WeightedRandomSampler", "SubsetRandomSampler"),
 }
@@ -77,6 +78,7 @@ def judge(program: Program, loop: TrainLoop, loader: Loader) -> Iterator[AuditVe
     """What is to be said of one loader that a loop may go over."""
     leaves = sampler_leaves(program, loader)
     yield from refused_by_torch(program, loader, leaves)
+    yield from dealt_to_so_many(leaves)
     dealt = [leaf for leaf in leaves if is_distributed(*leaf)]
     if leaves and len(dealt) == len(leaves):
         yield from dealt_twice(program, loader)
@@ -208,6 +210,16 @@ def refused_by_torch(
         yield violated(module, call, "iterable data with a sampler: DataLoader raises")
 
 
+def dealt_to_so_many(leaves: list[Leaf]) -> Iterator[AuditVerdict]:
+    """Samplers that the script tells a number of ranks, such as that of one machine's cards."""
+    for module, node in leaves:
+        for call in everywhere(node, ast.Call):
+            told = argument(call, 1, "num_replicas")
+            ranks = told.value if isinstance(told, ast.Constant) else None
+            if type(ranks) is int and ranks > 1 and module.last_name(call.func) == SAMPLER:
+                yield violated(module, call, f"it deals to {ranks} ranks, however many there are")
+
+
 def is_iterable(program: Program, loader: Loader) -> bool:
     """Whether the dataset is of a class of the program that is an IterableDataset."""
     module = loader.module
@@ -303,7 +315,7 @@ def shuffles(module: Module, node: ast.expr) -> bool:
     for call in everywhere(node, ast.Call):
         if module.last_name(call.func) == "DealtSampler":
             return True
-        if module.last_name(call.func) == "DistributedSampler":
+        if module.last_name(call.func) == SAMPLER:
             word = argument(call, 3, "shuffle")
             return word is None or is_true(word)
     return False

@@ -36,7 +36,7 @@ from ..analysis.ranks.rank_divergence import (
     rank_dependent_exits,
 )
 from ..analysis.ranks.rank_reach import ALL_UNKNOWN, RANKS, Role, roles_reaching, values_by_role
-from ..analysis.ranks.spawning import is_started
+from ..analysis.ranks.spawning import is_started, is_started_beside_launchers
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, loops_that_go_back
 from ..editing.helpers import helper_names
@@ -242,14 +242,16 @@ def calls_of_some(program: Program, reported: set[ast.Call]) -> Iterator[AuditVe
                     )
 
 
-def is_passed_on(module: Module, use: ast.expr) -> bool:
+def is_passed_on(program: Program, module: Module, use: ast.expr) -> bool:
     """Whether a function or class is used as a value: not called, and no ``super(Class, self)``.
 
     Nor by what starts processes, in a script that starts its own ranks where no launcher does.
     """
     up = module.parents[use]
     is_asked = isinstance(up, ast.Call) and module.last_name(up.func) in ("super", "isinstance")
-    return not isinstance(use, ast.Call) and not is_asked and not is_started(module, use)
+    if isinstance(use, ast.Call) or is_asked:
+        return False
+    return not (is_started(program, module, use) or is_started_beside_launchers(module, use))
 
 
 def calls_of_passed(program: Program) -> Iterator[AuditVerdict]:
@@ -259,7 +261,7 @@ def calls_of_passed(program: Program) -> Iterator[AuditVerdict]:
         for module in program.modules
         for function in module.all_functions
         if any(must_meet(each) for each in effects_of(program, function))
-        and any(is_passed_on(*use) for use in program.possible_callers(function))
+        and any(is_passed_on(program, *use) for use in program.possible_callers(function))
     ]
     for module in program.modules if meeting else ():
         for call in module.nodes(ast.Call):

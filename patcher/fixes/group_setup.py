@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ..analysis.ranks.certain_reach import surely_on_every_rank
 from ..analysis.training.frameworks import COLLECTIVES, MAKE_RANKS
 from ..analysis.training.program import Program
+from ..analysis.training.run_again import runs_again
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..editing.helpers import helper_names
 from ..source.module import Module
@@ -80,7 +81,7 @@ def setup_from_arguments(program: Program) -> tuple[Edit, ...]:
     if "local_rank" in program.options and not marks_lone_process(program):
         return ()  # a lone process would make a group
     module, parse, args = program.parse_sites[0]
-    if module is not program.script:
+    if module is not program.script or runs_again(program, module, parse):
         return ()
     block = module.body(parse)
     below_parse = block[block.index(parse) + 1 :]
@@ -117,6 +118,8 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
             if counts_cards_by_option(program):
                 code += f"\n    {args}.n_gpu = 1"
             start = behind_binding(module, parse, args, code)
+            if runs_again(program, module, parse):
+                start = made_once(module, parse, args, whole, code)
     guard = main_guard(script)
     if not start and guard is not None:
         start = (Insert(guard, code, "first"),)
@@ -132,6 +135,25 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         return ()
     counted = [edit for _, edits in one_card_each(program, script) for edit in edits]
     return (*start, *counted, *cards, Import("os"), Import("torch"), needed)
+
+
+def made_once(
+    module: Module, parse: ast.stmt, args: str, whole: str, code: str
+) -> tuple[Edit, ...]:
+    """Edits that make the group where the script starts, as it may parse its arguments again.
+
+    What the set-up tells the arguments stays behind them.
+    """
+    if (guard := main_guard(module)) is not None:
+        start = Insert(guard, whole, "first")
+    elif (first := first_step(module)) is not None:
+        start = Insert(first, whole)
+    else:
+        return ()
+    told = code.removeprefix(whole)
+    if not told:
+        return (start,)
+    return (start, *behind_binding(module, parse, args, whole.partition("\n")[0] + told))
 
 
 def first_in_need(module: Module) -> ast.stmt | None:

@@ -49,7 +49,8 @@ def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group") or not program.train_loops:
         return
     for module in program.modules:
-        for stmt in (*module.nodes(ast.If), *module.nodes(ast.Assert)):
+        tests: list[Test] = [*module.nodes(ast.If), *module.nodes(ast.Assert)]
+        for stmt in tests:
             asks = refusing_call(module, stmt)
             path = None if asks is None else asked_path(module, asks)
             if asks is None or path is None or not program.is_live(module, stmt):

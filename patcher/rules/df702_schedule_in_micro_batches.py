@@ -39,7 +39,7 @@ from ..analysis.batches.micro_batches import (
     micro_batch_terms,
 )
 from ..analysis.ranks.rank_reach import is_world_size
-from ..analysis.training.called_each_epoch import loop_of_caller
+from ..analysis.training.loop_of_caller import loop_of_caller
 from ..analysis.training.program import Program
 from ..analysis.training.scheduler_steps import steps_with_micro_batches
 from ..analysis.training.schedules import constructs_schedule, takes_horizon
@@ -84,14 +84,21 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from divided_again(program, loop)
         if loop.accumulation is None or loop.loader is None:
             continue
-        for each in (loop, loop_of_caller(program, loop)):
-            if each is not None:
-                quantities = step_quantities(each)
-                parts = computed_from(each, quantities) - quantities
-                yield from steps_rounded_down(program, each, parts)
-                yield from resumed_by_floor(program, each)
-                for scope in method_bodies(each):
-                    yield from micro_batch_counts(program, each, scope, quantities)
+        counted = [*steps_miscounted(program, loop)]
+        yield from counted
+        if (seen := loop_of_caller(program, loop)) is not None:
+            told = {finding.at for finding in counted}  # in other methods of one class
+            yield from (each for each in steps_miscounted(program, seen) if each.at not in told)
+
+
+def steps_miscounted(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """What counts micro-batches, or leaves out steps, in the function around a loop or a call."""
+    quantities = step_quantities(loop)
+    parts = computed_from(loop, quantities) - quantities
+    yield from steps_rounded_down(program, loop, parts)
+    yield from resumed_by_floor(program, loop)
+    for scope in method_bodies(loop):
+        yield from micro_batch_counts(program, loop, scope, quantities)
 
 
 def micro_batch_counts(

@@ -18,6 +18,7 @@ from ...source.tree import (
     argument,
     argument_values,
     is_inside,
+    is_none,
     parameters,
     position,
     within,
@@ -39,7 +40,7 @@ from ..language.listed import all_of, comprehension_of, elements_of, place_in
 from ..language.literal_arguments import is_possible
 from ..language.names import answered_once
 from ..language.objects import class_of
-from ..language.passed_arguments import argument_for_parameter
+from ..language.passed_arguments import argument_for_parameter, default_value
 from ..language.results import unpacked_result
 from ..language.training_calls import calls_that_train
 from .arguments_by_key import condition_in_factory
@@ -393,13 +394,16 @@ def _trace_store(graph: CallGraph, module: Module, store: ast.Name, depth: int) 
 def _trace_parameter(
     graph: CallGraph, module: Module, function: Function, name: str, depth: int
 ) -> Loader | None:
-    """The loaders that callers pass for a parameter, as one; None unless all pass one.
+    """The loaders that callers pass for a parameter, as one; None unless all pass one, or None.
 
     Of a function that trains they are those that it may train with.
     """
     passed: list[Loader] = []
     for where, call in calls_that_train(graph, module, function, graph.callers(function)):
         value = argument_for_parameter(module, function, call, name)
+        told = default_value(function, name) if value is None else value
+        if told is not None and is_none(told):
+            continue  # of a call that trains nothing, such as of a trainer that is to evaluate
         loader = (
             None
             if value is None

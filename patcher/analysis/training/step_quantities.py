@@ -55,7 +55,7 @@ def computed_from(loop: TrainLoop, quantities: set[str]) -> set[str]:
     for stmt in reversed(within(loop.scope, ast.Assign)):
         if any(module.text(target) in texts for target in stmt.targets):
             parts = everywhere(stmt.value, ast.Name)
-            texts |= {part.id for part in parts if not is_within(part, loop.steps)}
+            texts |= {part.id for part in parts if not is_within(part, loop.place)}
     return texts
 
 
@@ -102,7 +102,7 @@ def drawn_by(loop: ast.For | ast.While) -> ast.expr:
 def method_bodies(loop: TrainLoop) -> list[list[ast.stmt]]:
     """The body of the function that trains and, if it is a method, of the class's other methods."""
     module = loop.module
-    function = module.function(loop.steps)
+    function = module.function(loop.place)
     owner = None if function is None else module.parents[function]
     methods = owner.body if isinstance(owner, ast.ClassDef) else []
     others = [m.body for m in methods if isinstance(m, Function) and m is not function]

@@ -58,11 +58,17 @@ class TrainLoop:
     steps_in_else: bool = False  # the accumulation test holds for all but the last micro-batch
     beside: tuple[Loader, ...] = ()  # of which each step takes a batch as well, by next()
     steps_in_function: bool = False  # a function that it calls steps the optimizer
+    seen_from: ast.stmt | None = None  # a call of its function, in another one, of ``module``
+
+    @property
+    def place(self) -> ast.stmt:
+        """The loop, or the call of its function from which it is seen."""
+        return self.steps if self.seen_from is None else self.seen_from
 
     @property
     def scope(self) -> list[ast.stmt]:
         """The body of the function (or module) around the loop."""
-        return self.module.scope_statements(self.steps)
+        return self.module.scope_statements(self.place)
 
     @property
     def goes_back_elsewhere(self) -> bool:

@@ -1,4 +1,4 @@
-"""A training loop in a function that an epoch loop calls, as that one's function sees it."""
+"""A training loop as the function sees it that calls its function, and may make its schedule."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .train_loops import TrainLoop
 
 
 def loop_of_caller(program: Program, loop: TrainLoop) -> TrainLoop | None:
-    """The loop with the epochs around the one call of its function, and their accumulation.
+    """The loop as the one call of its function sees it, with the accumulation's name there.
 
     None unless the loop steps a schedule, once per optimizer step: the caller may make that.
     """
@@ -26,12 +26,12 @@ def loop_of_caller(program: Program, loop: TrainLoop) -> TrainLoop | None:
     stepped = scheduler_steps(loop, loop.module, call)
     if not stepped or not all(hangs_on_step(loop, step) for step in stepped):
         return None
-    epochs = next((up for up in module.ancestors(call) if isinstance(up, ast.For)), None)
     accumulation = passed_accumulation(loop, function, module, call)
-    if epochs is None or accumulation is None or module.function(call) is function:
+    if accumulation is None or module.function(call) is function:
         return None
-    seen = replace(loop, module=module, steps=epochs, step_test=None, accumulation=accumulation)
-    return seen if seen.drops_rest is loop.drops_rest else None
+    seen_from = module.statement(call)
+    seen = replace(loop, module=module, step_test=None, accumulation=accumulation)
+    return replace(seen, seen_from=seen_from)
 
 
 def passed_accumulation(
@@ -42,17 +42,22 @@ def passed_accumulation(
     root = own
     while isinstance(root, ast.Attribute | ast.Subscript):
         root = root.value
-    if not isinstance(root, ast.Name):
+    if own is None or not isinstance(root, ast.Name):
         return None
+    text = loop.module.text(own)
+    if root.id == "self" and text.count(".") > 1:
+        return named_so(module, text.removeprefix("self."))  # options that the object was given
     if root.id not in parameters(function):
-        return own if module is loop.module and own is not None else None
+        return own if module is loop.module else None
     passed = argument_for_parameter(module, function, call, root.id)
     if root is own:
         return passed if isinstance(passed, ast.Name | ast.Attribute | ast.Subscript) else None
-    if not isinstance(passed, ast.Name) or passed.id != root.id or own is None:
+    if not isinstance(passed, ast.Name) or passed.id != root.id:
         return None  # the caller has another name for the options
-    if module is loop.module:
-        return own
-    text = loop.module.text(own)
-    same = (each for each in module.attributes(text.rpartition(".")[2]))
-    return next((each for each in same if module.text(each) == text), None)
+    return own if module is loop.module else named_so(module, text)
+
+
+def named_so(module: Module, text: str) -> ast.expr | None:
+    """An attribute of a module that is spelled so."""
+    attributes = module.attributes(text.rpartition(".")[2])
+    return next((each for each in attributes if module.text(each) == text), None)

@@ -1,4 +1,4 @@
-"""DF702: horizons next to the epoch loop that calls a training function."""
+"""DF702: horizons in the function that calls a training function."""
 
 from __future__ import annotations
 
@@ -92,3 +92,57 @@ NOOP = {
 @pytest.mark.parametrize("parts", NOOP.values(), ids=NOOP)
 def test_a_horizon_of_the_caller_is_left_alone(parts: dict[str, str]) -> None:
     assert found("DF702", script(**parts)) == []
+
+
+INSIDE = """\
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+class Trainer:
+    def __init__(self, model, loader, optimizer, scheduler, args):
+        self.model, self.loader, self.args = model, loader, args
+        self.optimizer, self.scheduler = optimizer, scheduler
+    def train(self):
+        for epoch in range(self.args.epochs):
+            for i, batch in enumerate(self.loader):
+                (self.model(batch).mean() / self.args.accumulation).backward()
+                if (i + 1) % self.args.accumulation == 0 or i + 1 == len(self.loader):
+                    self.optimizer.step()
+                    self.optimizer.zero_grad()
+                    self.scheduler.step()
+
+def main(args, data, model, optimizer):
+    torch.distributed.init_process_group("gloo")
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data))
+    total = {total}
+    scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+    Trainer(model, loader, optimizer, scheduler, args).train()
+"""
+
+
+@pytest.mark.parametrize("total", TOTALS[1:])
+def test_so_does_that_of_a_caller_whose_trainer_counts_the_epochs(total: str) -> None:
+    new = fixed("DF702", INSIDE.format(total=total))
+    assert "    total = steps_per_epoch * args.epochs\n" in new
+    assert found("DF702", new) == []
+
+
+def test_a_caller_without_a_name_for_the_accumulation_is_left_to_the_audit() -> None:
+    assert found("DF702", INSIDE.format(total=TOTALS[0])) == []
+
+
+def test_another_method_of_the_trainer_is_told_of_once() -> None:
+    text = INSIDE.format(total="args.steps")
+    made = "        self.optimizer, self.scheduler = optimizer, scheduler\n"
+    text = text.replace(
+        made,
+        """\
+        total = len(loader) * args.epochs
+        self.optimizer = optimizer
+        self.scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+        self.train()
+""",
+    ).replace(", args).train()", ", args)")
+    assert len(found("DF702", text)) == 1
