@@ -859,6 +859,23 @@ def test_the_number_of_a_step_is_the_same_on_all_ranks(
     assert (found("DF506", DRAWN.format(test=test, behind=behind)) == []) is is_alike
 
 
+COUNTING = """
+        if total < best - 0.1:
+            best, bad = total, 0
+        else:
+            bad += 1
+        if bad > 2:
+            break
+"""
+
+
+def test_ranks_that_count_by_their_losses_do_so_by_the_mean_of_them() -> None:
+    after = fixed("DF506", loop(before="best, bad = 9, 0") + COUNTING)
+    assert "        total = mean_of_ranks(total)\n        if total < best - 0.1:\n" in after
+    assert "mean_of_ranks(bad)" not in after
+    assert found("DF506", after) == []
+
+
 @pytest.mark.parametrize(
     ("test", "after"),
     [

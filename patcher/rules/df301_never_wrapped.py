@@ -24,6 +24,7 @@ from collections.abc import Iterator
 
 from ..analysis.language.binding_tests import binding_test, is_outer
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.models.made_bare import model_made_bare
 from ..analysis.models.thrown_away import thrown_away, wrapped_name
 from ..analysis.models.trained_models import (
     left_bare,
@@ -269,6 +270,10 @@ def left_out(program: Program) -> Iterator[Finding]:
             if anew := made_anew(program, where, stmt, name):
                 because = f"{name} is another model from here on, which is trained in no wrapper"
                 yield Finding(where, anew, because)
+    for loop in loops_that_step(program):
+        if (bare := model_made_bare(program, loop)) is not None:
+            because = f"{bare.id} is made in this function and trained, and nothing wraps it"
+            yield Finding(loop.module, bare, because)
     model = left_bare(program)
     if not model:
         return

@@ -276,8 +276,9 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
         )
         steps = isinstance(decision.exit, ast.Call)
         if not (in_backward or steps) and is_number_test(module, test.test, decision.names):
-            means = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(decision.names))
-            edits = (Insert(test, means), Define("mean_of_ranks"))
+            at, numbers = counted_by(module, test, decision.names) or (test, decision.names)
+            means = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(numbers))
+            edits = (Insert(at, means), Define("mean_of_ranks"))
         elif (code := test_of_all(decision, in_backward)) is not None:
             edits = (Rewrite(test.test, code), Define("on_any_rank"))
     return Finding(
@@ -286,6 +287,25 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
         f"each rank decides by its own {names} in line {test.lineno}",
         edits,
     )
+
+
+def counted_by(
+    module: Module, test: ast.If, names: frozenset[str]
+) -> tuple[ast.If, frozenset[str]] | None:
+    """The test above by which a number is counted, and the numbers of this rank's own in it.
+
+    ``if total < best: best, bad = total, 0`` and ``else: bad += 1``, of ``if bad > 3: break``: the
+    mean of the counts is none.
+    """
+    block = module.body(test)
+    for above in reversed(block[: block.index(test)]):
+        if isinstance(above, ast.If) and names <= bound_names(above):
+            compared = {name.id for name in everywhere(above.test, ast.Name)} - names
+            bound = [bound_names(stmt) for stmt in block if stmt is not above]
+            own = frozenset(compared.intersection(set[str]().union(*bound)))
+            is_counted = bool(own) and is_number_test(module, above.test, own)
+            return (above, own) if is_counted else None
+    return None
 
 
 def exits_by_the_clock(program: Program, loop: TrainLoop, wrappers: set[str]) -> Iterator[Finding]:
