@@ -39,12 +39,6 @@ def test_a_split_that_is_the_same_on_all_ranks_is_left_alone(text: str) -> None:
     assert [finding.because for finding in found("DF408", text)] == []
 
 
-def test_a_split_ahead_of_the_group_is_only_told() -> None:
-    (finding,) = found("DF408", GROUP.replace("torch.distributed", f"{SPLIT}torch.distributed"))
-    assert "before there is a group" in finding.because
-    assert finding.edits == ()
-
-
 @pytest.mark.parametrize(
     "seed",
     [

@@ -62,10 +62,7 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, call, because)
         elif not any(follows(module, stmt, each) for each in module.calls_to(ALIKE)):
             because = f"{module.text(call.func)}() draws by no seed that all ranks have"
-            if runs_before_group(program, module, call):
-                yield Finding(module, call, f"{because}, before there is a group to ask")
-            else:
-                yield Finding(module, call, because, alike(module, stmt))
+            yield Finding(module, call, because, alike(module, stmt))
 
 
 def is_open(module: Module, call: ast.Call) -> bool:
