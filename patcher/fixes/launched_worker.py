@@ -52,19 +52,9 @@ SHARED = {
     *("RLock", "Event", "Barrier", "Pipe", "Semaphore", "Condition", "share_memory"),
 }
 QUIET_CALLS = {
-    *("print", "time", "exit", "info", "debug", "warning", "format", "round", "perf_counter"),
-    *(
-        "start",
-        "join",
-        "close",
-        "collect",
-        "empty_cache",
-        "timedelta",
-        "now",
-        "str",
-        "int",
-        "float",
-    ),
+    *("print", "exit", "info", "debug", "warning", "format", "round", "str", "int", "float"),
+    *("time", "perf_counter", "timedelta", "now", "start", "join", "close", "collect"),
+    "empty_cache",
 }
 
 

@@ -71,6 +71,7 @@ def insists_on_cards(program: Program) -> bool:
         isinstance(stmt, ast.Assert)
         and stmt.test is call
         and module.dotted(call.func) == "torch.cuda.is_available"
+        and module is program.script
         and program.is_live(module, stmt)
         and not any(isinstance(up, ast.If) for up in module.ancestors(stmt))
         for module, call in program.calls_to("is_available")

@@ -10,7 +10,7 @@ from ...source.module import Module
 from ...source.tree import everywhere
 from ..training.program import Program
 from .counted_ranks import counts_cards, is_count
-from .started_workers import NotLaunchableError, Place, StartedWorker
+from .started_workers import MAX_DEPTH, NotLaunchableError, Place, StartedWorker
 
 UNKNOWN = object()
 # The processes of a machine, and whether it has cards, by keys that are no option's.
@@ -87,7 +87,7 @@ def value_of(
             return values[COUNT]
         case ast.Call() if module.dotted(node.func) == "torch.cuda.is_available":
             return values[HAS_CARDS]
-        case ast.Name() | ast.Attribute() if depth < 8:
+        case ast.Name() | ast.Attribute() if depth < MAX_DEPTH:
             if isinstance(node, ast.Attribute) and node.attr in values:
                 return values[node.attr]
             if is_count(program, started, module, node):
