@@ -118,6 +118,19 @@ def test_the_group_is_made_above_loaders_of_another_module(parse: str, tmp_path:
     assert text.index("init_process_group") < text.index("loaders_of(4)")
 
 
+def test_the_group_stays_below_the_guard_that_its_loaders_stand_under(tmp_path: Path) -> None:
+    (tmp_path / "loaders.py").write_text(MAKERS)
+    script = LOADERS.format(parse="parser.parse_args()")
+    below = script.index("parser = ")
+    lines = script[below:].replace('if __name__ == "__main__":\n', "").splitlines()
+    guarded = "".join(f"    {line}\n" for line in lines)
+    text = f'{script[:below]}if __name__ == "__main__":\n{guarded}'
+    result = patched(tmp_path, text)
+    text = next(each.text for each in result.changes if each.source.path.name == "train.py")
+    guard, loaders = text.index("if __name__"), text.index("loaders_of(4)")
+    assert guard < text.index("init_process_group") < loaders
+
+
 READ = """\
 import pickle
 import torch

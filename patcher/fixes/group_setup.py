@@ -177,7 +177,7 @@ def first_that_makes_loaders(
     if anchor is None or module.function(anchor) is not None:
         return None
     for stmt in module.tree.body:
-        if position(stmt) >= position(anchor):
+        if position(stmt) >= position(anchor) or is_inside(anchor, stmt):
             return None
         if isinstance(stmt, PREPARES) or not everywhere(stmt, ast.Call):
             continue
