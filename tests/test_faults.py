@@ -216,6 +216,7 @@ import os, sys, time
 rank, here = os.environ["RANK"], os.environ["HERE"]
 print(f"hello of {rank}")
 sys.stderr.write(f"\\rbar of {rank}")
+open(os.path.join(here, f"told{rank}"), "w").close()
 while not os.path.exists(os.path.join(here, "go")):
     time.sleep(0.02)
 if rank == "1":
@@ -272,6 +273,8 @@ def test_a_rank_is_known_after_its_end_though_it_wrote_nothing_before() -> None:
 def test_without_files_of_their_own_all_ranks_are_shown(place: Place) -> None:
     place.script.write_text(TELLING.replace("time.sleep(1000)", ""))
     launcher = place.start("out", *DIRECT, "--no-rank-logs")
+    # The rank that fails ends the other one, which may still be starting.
+    until(lambda: all((place.here / f"told{rank}").exists() for rank in (0, 1)), launcher)
     (place.here / "go").touch()
     ended = place.ended("out", launcher)
     assert all(f"bar of {rank}" in ended.talk for rank in (0, 1))
