@@ -23,6 +23,7 @@ from ..source.tree import (
     parameters,
     position,
     within,
+    without_calls_of,
 )
 
 NO_GROUP = "not torch.distributed.is_initialized()"
@@ -46,17 +47,11 @@ def wrap_in(module: Module, call: ast.Call) -> Wrap | None:
     stmt = module.statement(call)
     if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
         return None
-    target, value = stmt.targets[0], stmt.value
+    target = stmt.targets[0]
     if not isinstance(target, ast.Name | ast.Attribute):
         return None
-    while value is not call:
-        if not (
-            isinstance(value, ast.Call)
-            and isinstance(value.func, ast.Attribute)
-            and value.func.attr in MOVES
-        ):
-            return None
-        value = value.func.value
+    if without_calls_of(stmt.value, MOVES) is not call:
+        return None
     word = next((word for word in call.keywords if word.arg == "module"), None)
     model = call.args[0] if call.args else word.value if word else None
     if model is None or isinstance(model, ast.Starred):

@@ -14,7 +14,7 @@ from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, precedes
-from .statements import main_guard
+from .statements import is_text, main_guard
 
 IN_LAUNCH = "if 'LOCAL_RANK' in os.environ:  # each rank draws what all of them get"
 SEEDS = {"random": "random.seed", "numpy": "numpy.random.seed", "torch": "torch.manual_seed"}
@@ -59,8 +59,3 @@ def draws_before(program: Program, started: StartedWorker) -> Iterator[tuple[Mod
             continue
         if is_draw(program, where, call) and not is_seeded(where, call):
             yield where, call
-
-
-def is_text(stmt: ast.stmt) -> bool:
-    """Whether a statement is a docstring."""
-    return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant)

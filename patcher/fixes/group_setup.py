@@ -26,7 +26,7 @@ from .process_group import (
     one_hour,
     use_cuda_test,
 )
-from .statements import main_guard
+from .statements import is_text, main_guard
 
 PREPARES = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 """Statements at module level that compute nothing."""
@@ -296,10 +296,6 @@ def first_step(module: Module) -> ast.stmt | None:
 def holds(stmt: ast.stmt, imports: Sequence[ast.stmt]) -> bool:
     """Whether one of the imports stands in a statement, such as a ``try``."""
     return any(is_inside(node, stmt) for node in imports)
-
-
-def is_text(stmt: ast.stmt) -> bool:
-    return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant)
 
 
 def names_cards_otherwise(program: Program, module: Module) -> bool:

@@ -21,6 +21,11 @@ def with_gate(module: Module, stmt: ast.stmt) -> ast.stmt:
     return stmt
 
 
+def is_text(stmt: ast.stmt) -> bool:
+    """Whether a statement is a docstring."""
+    return isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Constant)
+
+
 def without_pass(block: list[ast.stmt]) -> list[ast.stmt]:
     """The statements of a block that do something."""
     return [stmt for stmt in block if not isinstance(stmt, ast.Pass)]

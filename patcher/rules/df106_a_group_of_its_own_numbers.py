@@ -16,6 +16,7 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (environment 
 import ast
 from collections.abc import Iterator
 
+from ..analysis.ranks.counted_ranks import counts_cards
 from ..analysis.ranks.spawning import spawned_ranks
 from ..analysis.training.possible_values import Place, values_of
 from ..analysis.training.program import Program
@@ -164,7 +165,7 @@ def count_of_cards(program: Program, module: Module, value: ast.expr) -> Place |
         if len(values) != 1:
             return None
         place = values[0]
-    return place if place[1] is not value and is_count(place[0], place[1]) else None
+    return place if place[1] is not value and counts_cards(place[0], place[1]) else None
 
 
 def is_by_options(program: Program, module: Module, call: ast.Call) -> bool:
@@ -188,7 +189,7 @@ def number_from_launcher(
             return ()
         code = READ_NUMBER.format(args=args, option=value.attr, name=name)
         return (*behind_binding(where, stmt, args, code), Import("os"))
-    if any(everywhere(value, ast.Name)) and not is_count(module, value):
+    if any(everywhere(value, ast.Name)) and not counts_cards(module, value):
         return ()
     return (Rewrite(value, f"int(os.environ.get('{name}', {module.text(value)}))"), Import("os"))
 
@@ -287,7 +288,7 @@ def is_own(program: Program, module: Module, node: ast.expr, depth: int = 0) -> 
         return False
     if isinstance(node, ast.Constant):
         return type(node.value) is int
-    if is_count(module, node):
+    if counts_cards(module, node):
         return not depth  # of a name: right on one machine, and no edit is known
     if isinstance(node, ast.BinOp):
         sides = (node.left, node.right)
@@ -318,11 +319,6 @@ def unpacked_above(module: Module, name: ast.Name) -> Iterator[ast.Name]:
                 isinstance(stmt, ast.Assign) and isinstance(stmt.value, ast.Tuple | ast.List)
             ):
                 yield store
-
-
-def is_count(module: Module, node: ast.expr) -> bool:
-    """``torch.cuda.device_count()``."""
-    return isinstance(node, ast.Call) and module.dotted(node.func) == "torch.cuda.device_count"
 
 
 def times_set(module: Module, attribute: str) -> int:

@@ -10,7 +10,7 @@ import ast
 import sys
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Set
 from functools import cached_property
 from operator import attrgetter, itemgetter
 from typing import Any, TypeGuard, TypeVar
@@ -379,6 +379,17 @@ def parameters(function: Function) -> set[str]:
 def first_parameter(function: Function) -> str:
     """The name of a function's first parameter by position; "" without one."""
     return next((each.arg for each in (*function.args.posonlyargs, *function.args.args)), "")
+
+
+def without_calls_of(node: ast.expr, methods: Collection[str]) -> ast.expr:
+    """``x`` of ``x.to(device).train()``, without the calls of some methods behind it."""
+    while (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in methods
+    ):
+        node = node.func.value
+    return node
 
 
 def position(node: ast.AST) -> tuple[int, int]:

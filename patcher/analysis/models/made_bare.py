@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 
 from ...source.module import Module
-from ...source.tree import Function, mentions, within
+from ...source.tree import Function, mentions, within, without_calls_of
 from ..language.objects import class_of
 from ..training.frameworks import OPTIMIZERS
 from ..training.program import Program
@@ -46,13 +46,7 @@ def is_made_here(program: Program, module: Module, name: ast.Name) -> bool:
     values = module.alternatives(name, name)
     if len(stores) != 1 or len(values) != 1:
         return False
-    value = values[0]
-    while (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in MOVES
-    ):
-        value = value.func.value
+    value = without_calls_of(values[0], MOVES)
     made = class_of(program, module, value) if isinstance(value, ast.Call) else None
     return made is not None and is_model(program, made) and not mentions(made[1], WRAPPER)
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import argument_values, within
+from ...source.tree import argument_values, within, without_calls_of
 from ..language.objects import class_of
 from ..training.program import Program
 from .wrapped_parts import has_parameters, is_model
@@ -59,12 +59,7 @@ def is_of_model(program: Program, module: Module, owner: ast.expr) -> bool:
 
 def makes_part(program: Program, module: Module, value: ast.expr, depth: int = 0) -> bool:
     """Whether a value is a layer or a parameter that is made for it."""
-    while (
-        isinstance(value, ast.Call)
-        and isinstance(value.func, ast.Attribute)
-        and value.func.attr in MOVES
-    ):
-        value = value.func.value
+    value = without_calls_of(value, MOVES)
     if isinstance(value, ast.Name) and depth < MAX_DEPTH:
         made = module.definition(value, value)
         return made is not None and makes_part(program, module, made, depth + 1)

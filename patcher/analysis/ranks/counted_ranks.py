@@ -8,10 +8,10 @@ from collections.abc import Iterator
 from ....record import record
 from ...source.module import Module
 from ...source.tree import argument, same_code
+from ..training.possible_values import Place
 from ..training.program import Program
 from .started_workers import (
     NotLaunchableError,
-    Place,
     StartedWorker,
     is_number_of,
     is_setting,

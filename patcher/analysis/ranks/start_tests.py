@@ -8,9 +8,11 @@ from itertools import pairwise
 
 from ...source.module import Module
 from ...source.tree import everywhere
+from ..training.possible_values import Place
 from ..training.program import Program
 from .counted_ranks import counts_cards, is_count
-from .started_workers import MAX_DEPTH, NotLaunchableError, Place, StartedWorker
+from .rank_values import COMPARE
+from .started_workers import MAX_DEPTH, NotLaunchableError, StartedWorker
 
 UNKNOWN = object()
 # The processes of a machine, and whether it has cards, by keys that are no option's.
@@ -98,23 +100,10 @@ def value_of(
 
 def compared(op: ast.cmpop, one: object, other: object) -> bool:
     """The answer of one comparison; False for what has no order."""
-    match op:
-        case ast.Eq() | ast.Is():
-            return one == other
-        case ast.NotEq() | ast.IsNot():
-            return one != other
-    if not (isinstance(one, int | float) and isinstance(other, int | float)):
+    try:
+        return bool(COMPARE[type(op)](one, other))
+    except TypeError:
         return False
-    match op:
-        case ast.Gt():
-            return one > other
-        case ast.GtE():
-            return one >= other
-        case ast.Lt():
-            return one < other
-        case ast.LtE():
-            return one <= other
-    return False
 
 
 def bound_value(

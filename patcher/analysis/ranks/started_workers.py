@@ -18,11 +18,11 @@ from ...source.tree import (
     parameters,
 )
 from ..language.passed_arguments import argument_for_parameter
+from ..training.possible_values import Place, values_of
 from ..training.program import Program
 
 MAX_DEPTH = 8  # names between a number and where it is from
 CONVERSIONS = ("int", "str")
-Place = tuple[Module, ast.expr]
 
 
 class NotLaunchableError(Exception):
@@ -216,28 +216,21 @@ def values_behind(
     program: Program, started: StartedWorker, module: Module, node: ast.expr
 ) -> Iterator[Place]:
     """What a name or an attribute is bound to, one step back; not what it is made of itself."""
-    if isinstance(node, ast.Attribute):
-        for where in program.modules:
-            for value in where.attribute_values.get(node.attr, ()):
-                if not is_left_to_launchers(where, value):
-                    yield where, value
-    elif isinstance(node, ast.Name):
-        function = module.function(node)
-        if values := module.alternatives(node, node):
-            yield from ((module, value) for value in values)
-        elif function is not None and node.id in parameters(function):
-            calls = program.callers(function)
-            if function is started.function:
-                passed = started.argument(node.id)
-                if passed is not None:
-                    yield started.module, passed
-                return
-            for where, call in calls:
-                given = argument_for_parameter(module, function, call, node.id)
-                if given is not None:
-                    yield where, given
-        elif (found := program.resolve(module, node)) and isinstance(found[1], ast.expr):
-            yield found[0], found[1]
+    if not isinstance(node, ast.Name | ast.Attribute):
+        return
+    if (
+        isinstance(node, ast.Name)
+        and module.function(node) is started.function
+        and node.id in parameters(started.function)
+        and not module.alternatives(node, node)
+    ):
+        passed = started.argument(node.id)  # the call that starts it stands for its callers
+        if passed is not None:
+            yield started.module, passed
+        return
+    for where, value in values_of(program, module, node):
+        if isinstance(node, ast.Name) or not is_left_to_launchers(where, value):
+            yield where, value
 
 
 def is_setting(program: Program, node: ast.Attribute) -> bool:
