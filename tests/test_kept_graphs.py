@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from cases import found
 from ddpfix.patcher.engine.patch import patch
-from started_ranks import TORCHRUN, run
+from started_ranks import results
 
 SCRIPT = """\
 import json
@@ -104,13 +103,7 @@ def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path) -> None:
     original.write_text(script(*AGAIN["a step for each"]))
     script_of_ranks.write_text(original.read_text())
     patch(script_of_ranks).write()
-    text = script_of_ranks.read_text().replace("if is_main_process():", "if True:")
-    script_of_ranks.write_text(text)
-    run(str(original), "8", str(tmp_path / "alone"))
-    run(*TORCHRUN, str(script_of_ranks), "4", str(tmp_path / "rank"))
-    alone, *ranks = (
-        json.loads((tmp_path / name).read_text()) for name in ("alone", "rank0", "rank1")
-    )
+    alone, ranks = results(original, script_of_ranks, 8)
     assert ranks[0] == ranks[1]
     assert ranks[0] == pytest.approx(alone, rel=1e-4)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
 from ddpfix.patcher.engine.patch import patch
-from started_ranks import TORCHRUN, run
+from started_ranks import results
 
 SCRIPT = """\
 import json
@@ -87,11 +86,8 @@ def test_two_ranks_end_with_the_weights_of_one(which: str, tmp_path: Path) -> No
     made, step = TRAINED[which]
     path = tmp_path / "train.py"
     path.write_text(SCRIPT.format(made=made, step=step))
-    run(str(path), "12", str(tmp_path / "alone"))
     (change,) = patch(path).changes
-    path.write_text(change.text.replace("if is_main_process():", "if True:"))
-    run(*TORCHRUN, str(path), "6", str(tmp_path / "rank"))
-    alone, *ranks = (
-        json.loads((tmp_path / name).read_text()) for name in ("alone", "rank0", "rank1")
-    )
+    of_ranks = tmp_path / "of_ranks.py"
+    of_ranks.write_text(change.text)
+    alone, ranks = results(path, of_ranks, 12)
     assert ranks == [pytest.approx(alone, rel=1e-4)] * 2
