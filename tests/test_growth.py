@@ -142,6 +142,20 @@ def test_a_value_that_many_functions_hand_on_is_followed_once_to_each() -> None:
     assert many / few < 5  # pairs of them; each way through them would be 64 times as many
 
 
+def copied_settings(n: int) -> str:
+    """A seed under a test of a setting, which classes copy from one another."""
+    one = "class Part{0}:\n    def __init__(self, other):\n        self.quick = other.quick\n"
+    seed = "if not config.quick:\n    torch.manual_seed(config.quick)\n"
+    draw = "order = torch.randperm(8)\n"
+    return HEAD + "".join(map(one.format, range(n))) + seed + draw + LOOP.format("loader")
+
+
+def test_a_setting_that_many_classes_copy_is_followed_once_to_each() -> None:
+    work(copied_settings(2))
+    few, many = work(copied_settings(3)), work(copied_settings(6))
+    assert many / few < 3  # all ways through the copies would be 4,000 times as many
+
+
 DEEP = {
     "elif": "if a == 0:\n    pass\n" + "".join(f"elif a == {i}:\n    pass\n" for i in range(1600)),
     "calls": "x = " + "f(" * 3000 + ")" * 3000 + "\n",

@@ -154,12 +154,12 @@ def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
         library = "numpy.random"
     seed = own.get(library, "torch.manual_seed")
     return any(
-        program.is_live(where, call)
-        and is_set_for_all(program, where, call)
-        and (
+        (
             where.dotted(call.func) in (seed, "torch.random.manual_seed")
             or where.last_name(call.func) not in ("seed", "manual_seed")
         )
+        and program.is_live(where, call)
+        and is_set_for_all(program, where, call)
         for where, call in program.calls_to(*SEED_FUNCTIONS, "enable_full_determinism")
     )
 

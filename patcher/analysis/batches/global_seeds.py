@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from ...source.module import Module
 from ...source.tree import everywhere, mentions, parameters
 from ..language.conditions import tests_that_hold
+from ..language.names import answered_once
 from ..settings.setting_values import is_reached
 from ..training.program import Program
 from .random_draws import library
@@ -63,14 +64,16 @@ def seeds(program: Program, module: Module, call: ast.Call, drawing: str) -> boo
 def is_on_demand(program: Program, module: Module, seed: ast.Call) -> bool:
     """Whether a seed is set only where the user gives one: ``if args.seed is not None:``."""
     given = {name for value in seed.args for name in quantities(module, value)}
-    return is_reached(program, module, seed, {}) is not True and any(
+    asks_for_it = any(
         asked == name or asked.startswith(f"{name}.")  # set_seed(args)
         for test in tests_that_hold(module, seed)
         for asked in quantities(module, test)
         for name in given
     )
+    return asks_for_it and is_reached(program, module, seed, {}) is not True
 
 
+@answered_once
 def is_set_for_all(program: Program, module: Module, seed: ast.Call, depth: int = 0) -> bool:
     """Whether ranks surely have one seed: not only if the user gives one, and none that is drawn.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from ...source.module import Module
@@ -74,12 +74,10 @@ def setting(
         case ast.Attribute() if (dotted := module.dotted(node)).startswith("torch."):
             return dotted
         case ast.Attribute() | ast.Name():
-            values = [
+            return _one_value(
                 setting(program, where, source, option_values, depth + 1)
                 for where, source in sources_of(program, module, node)
-            ]
-            same = bool(values) and all(each == values[0] for each in values)
-            return values[0] if same else UNKNOWN
+            )
     return UNKNOWN
 
 
@@ -100,6 +98,14 @@ def is_reached(
         value = setting(program, module, enabled.value, option_values)
         found.append(value if value is UNKNOWN else bool(value))
     return _either(found, until=False) if found else True
+
+
+def _one_value(values: Iterator[object]) -> object:
+    """The value that all are, or UNKNOWN; none is worked out behind the first that settles it."""
+    first = next(values, UNKNOWN)
+    if first is UNKNOWN or any(each is UNKNOWN or each != first for each in values):
+        return UNKNOWN
+    return first
 
 
 def _either(values: list[object], *, until: bool) -> object:
