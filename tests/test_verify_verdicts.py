@@ -448,6 +448,7 @@ def test_a_norm_slightly_off_is_rounding_where_more_ranks_follow(
         pytest.param("predictions.txt", "x 1\ny 1\n", "'1'", id="labels"),
         pytest.param("test_0.output", "0\ta a a\n1\ta b a\n2\ta a a\n", "", id="another text"),
         pytest.param("names.txt", "a\nb\nc\n", "", id="names alone"),
+        pytest.param("dev.gold", "int f ( )\nint g ( )\nint h ( )\n", "", id="code"),
         pytest.param("notes.txt", "a\na\n", "", id="as many lines as no evaluation has"),
     ],
 )
