@@ -9,7 +9,8 @@ At run time  UnboundLocalError or AttributeError on that rank; its peers see a c
 Example      if args.local_rank == -1: results = evaluate(…)
              if results["f1"] > best: …
 Fix          Where the name holds an evaluation's result, DF501 lets every rank evaluate. Where it
-             is a writer of rank 0, the read gets the same test.
+             is a writer of rank 0, the read gets the same test. Else by hand: bind the name for all
+             ranks above the test, as None, or move the read under it.
 Fix safety   Safe: for a lone process the test holds.
 Source       definite-assignment analysis, once for rank 0 and once for the other ranks
 """
