@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 from cases import fixed, found, module
 from ddpfix.patcher.analysis.language.objects import classes_of
@@ -161,3 +163,16 @@ def test_a_function_that_functions_hand_on_is_called_at_the_end(
     program = Program(module(HANDED_ON.format(name=name, passed=passed)))
     (call,) = program.script.calls_to("criterion")
     assert len(program.callees(program.script, call)) == count
+
+
+def test_objects_of_many_classes_that_are_handed_on_end_no_stack() -> None:
+    """Each method's object is known by who calls the method before it, which asks the next one."""
+    classes = "".join(
+        f"class C{i}:\n    def m{i}(self, x):\n        x.m{i - 1}(x)\n\n\n" for i in range(1, 300)
+    )
+    first = "class C0:\n    def m0(self, x):\n        x.forward(x)\n\n\n"
+    last = "def main(x):\n    x.m299(x)\n\n\nmain(C299())\n"
+    program = Program(module(first + classes + last))
+    call = program.script.calls_to("forward")[0].func
+    assert isinstance(call, ast.Attribute)
+    assert classes_of(program, program.script, call.value) == []

@@ -12,7 +12,7 @@ from ddpfix.launchers.planning.plan import solve, solve_shared
 from ddpfix.launchers.running.failure import RunFailure, first_failure
 from ddpfix.launchers.running.oom_history import OomHistory
 from ddpfix.launchers.running.oom_ladder import CHECKPOINTING, LaunchSettings, next_rung
-from ddpfix.launchers.running.output_monitor import MAX_LOSSES, OutputMonitor
+from ddpfix.launchers.running.output_monitor import MAX_LOSSES, OutputMonitor, last_progress
 from ddpfix.recipes.load import load
 from ddpfix.recipes.model import Recipe
 from ddpfix.record import replace
@@ -338,6 +338,18 @@ def test_the_longest_pass_of_a_bar_tells_how_long_its_steps_take(
         monkeypatch.setattr("time.monotonic", lambda when=when: float(when))
         monitor.take(2, b"\r%d%%|##| %d/%d [00:01<00:09, 3it/s]\n" % (step, step, steps))
     assert monitor.units == {90: (10, 10.0), 9: (8, 1.0)}
+
+
+def test_the_bar_of_a_model_that_is_loaded_or_saved_is_no_step() -> None:
+    """Else the silence in which a script prepares its data would count as a hang."""
+    monitor = OutputMonitor()
+    shown = b"Loading weights: 100%|##| 39/39 [00:00<00:00, 9it/s]"
+    monitor.take(2, b"\r" + shown + b"\n")
+    assert (monitor.step, monitor.units) == (None, {})
+    epoch = b"Epoch 1:  50%|##| 4/8 [00:01<00:01, 4it/s, loss=0.5]"
+    monitor.take(2, epoch + b"\n" + shown + b"\n")
+    assert (monitor.step, monitor.steps) == (4, 8)
+    assert last_progress(epoch + b"\n" + shown + b"\n") == (4, 8, 0.5)
 
 
 def test_losses_are_read_from_lines_too() -> None:

@@ -66,7 +66,7 @@ def test_one_alone_is_refused_and_told_what_goes_with_it(scripts: list[Path]) ->
     result = patch(scripts[0])
     assert "O11" in result.refusal
     assert "two.py uses parse, which now asks for the rank, and trains" in result.refusal
-    assert "in one go, `ddpfix patch one.py two.py`" in result.refusal
+    assert f"in one go, `ddpfix patch {scripts[0]} {scripts[1]}`" in result.refusal
 
 
 def test_all_that_go_with_it_are_told_in_one_line(scripts: list[Path]) -> None:
@@ -75,7 +75,8 @@ def test_all_that_go_with_it_are_told_in_one_line(scripts: list[Path]) -> None:
     result = patch(scripts[0])
     assert result.refusal.count("O11") == 1
     assert "six.py, two.py use parse, which now asks for the rank, and train " in result.refusal
-    assert "`ddpfix patch one.py six.py two.py`" in result.refusal
+    six = scripts[0].parent / "six.py"
+    assert f"`ddpfix patch {scripts[0]} {six} {scripts[1]}`" in result.refusal
 
 
 def test_in_one_go_both_are_patched_and_stay_so(scripts: list[Path]) -> None:

@@ -1062,6 +1062,22 @@ FIX = [
         -pool = multiprocessing.Pool(16)
         +pool = multiprocessing.Pool(max(1, 16 // int(os.environ.get('LOCAL_WORLD_SIZE', 1))))
         """),
+    ("DF502", "a file that rank 0 alone has opened in a block is closed by rank 0", """
+        import torch
+        def is_main_process():
+            return torch.distributed.get_rank() == 0
+        def f(args):
+            if is_main_process():
+                with open(args.path, "w") as file:
+                    file.write("x")
+            file.close()
+        """, """
+        @@ -7,2 +7,3 @@
+                     file.write("x")
+        -    file.close()
+        +    if is_main_process():
+        +        file.close()
+        """),
     ("DF602", "what a block fills is needed by all: only the file goes to nowhere", """
         import os
         import torch
@@ -1080,6 +1096,24 @@ FIX = [
         -    with open(args.path, "w") as file:
         +    with open(args.path if is_main_process() else os.devnull, "w") as file:
                  for name in names:
+        """),
+    ("DF602", "a name that holds the path, and then the file", """
+        import os
+        import torch
+        def is_main_process():
+            return torch.distributed.get_rank() == 0
+        def f(args, names):
+            for name in names:
+                out = os.path.join(args.folder, name)
+                out = open(out, "w")
+                out.write(name)
+                out.close()
+        """, """
+        @@ -7,3 +7,3 @@
+                 out = os.path.join(args.folder, name)
+        -        out = open(out, "w")
+        +        out = open(out if is_main_process() else os.devnull, "w")
+                 out.write(name)
         """),
     ("DF602", "a file with an encoding of its own", """
         import codecs

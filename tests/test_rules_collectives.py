@@ -900,3 +900,41 @@ def test_a_number_by_which_losses_are_written_down_is_all_ranks_own() -> None:
     text = loop(early="kept = torch.zeros(1, 100)", behind=behind)
     assert found("DF506", text) == []
     assert found("DF506", text.replace("if global_step > 99", "if kept[0, 0] > 99")) != []
+
+
+TASKS = """
+import torch.distributed as dist
+dist.init_process_group("gloo")
+def evaluate(args, model):
+    names = ("mnli", "mnli-mm") if args.task == "mnli" else (args.task,)
+    for name, folder in zip({names}, ["out"]):
+        {first}
+        dist.barrier()
+def score(args, model):
+    return evaluate(args, model)
+for batch in torch.utils.data.DataLoader(data):
+    model(batch).backward()
+if dist.get_rank() == 0:
+    score(args, model)
+evaluate(args, model)
+"""
+
+
+@pytest.mark.parametrize(
+    ("names", "first", "meets"),
+    [
+        pytest.param("names", "pass", True, id="of tasks that are written out"),
+        pytest.param("enumerate(names)", "pass", True, id="numbered"),
+        pytest.param("args.names", "pass", False, id="of tasks that may be none"),
+        pytest.param("()", "pass", False, id="of none"),
+        pytest.param("names", "if has(name): continue", False, id="whose round may go past it"),
+    ],
+)
+def test_rank_0_alone_scores_in_a_loop_that_certainly_goes_round(
+    names: str, first: str, meets: bool
+) -> None:
+    text = "import torch.utils.data\n" + TASKS.format(names=names, first=first)
+    because = [each.because for each in found("DF506", text)]
+    assert because == ["only rank 0 calls score(), where ranks wait for each other"] * meets
+    told = [each for each in audit(Program(module(text))) if each.code == "O6"]
+    assert {each.is_violated for each in told} == ({True} if meets else set())

@@ -44,10 +44,19 @@ ATTACK = """{}
         d.grad.div_(d.grad.view(len(x), -1).norm(dim=1))"""
 HOOKS = "for p in model.parameters():\n    p.register_hook({})"
 
+HALVED = """if step % 4 == 3:
+            for p in model.parameters():
+                p.grad.data = p.grad.data / args.scale
+            if has_nan(model):
+                args.scale = args.scale / 2
+                continue"""
+
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("a constant", script(after=each("p.grad /= 2"))),
     ("a number of the settings", script(after=each("p.grad.data.div_(args.scale)"))),
+    ("a scale that a NaN of all ranks halves, with batches of a loader that is not known",
+        script(after=HALVED).replace("DataLoader(data, sampler=DistributedSampler(data))", "o()")),
     ("a norm of gradients that all ranks have", script(after=each(
         "p.grad.mul_(0.5 / total)", "total = sum(p.grad.norm() for p in model.parameters())"))),
     ("a mask of weights", script("mask = torch.ones(3)", each("p.grad.mul_(mask)"))),

@@ -339,6 +339,21 @@ def test_other_data_beside_is_of_no_epoch_of_its_own(
     assert (len(batch.epochs) > 1) is is_epoch
 
 
+def test_examples_of_batches_that_are_kept_and_dealt_again_are_said_to_be_unknown(
+    tmp_path: Path,
+) -> None:
+    """``cycle(loader)`` goes through the loader once, and then through what it has kept."""
+
+    def events(*indices: int) -> list[Event]:
+        begin, batch, end = drawn(1, indices, "train")
+        return [begin, batch, step(1), end, step(2), step(3)]
+
+    one = run_of(tmp_path, "x1", events(0, 1, 2))
+    row = trains_the_same(evidence(one, one, run_of(tmp_path, "x2", events(0, 1), events(2, 0))))
+    assert row.status == "holds", row.evidence
+    assert "the examples of every step of 1 epoch are, those of 2 steps are unknown" in row.evidence
+
+
 # NaN
 
 
@@ -448,6 +463,7 @@ def test_a_norm_slightly_off_is_rounding_where_more_ranks_follow(
         pytest.param("predictions.txt", "x 1\ny 1\n", "'1'", id="labels"),
         pytest.param("test_0.output", "0\ta a a\n1\ta b a\n2\ta a a\n", "", id="another text"),
         pytest.param("names.txt", "a\nb\nc\n", "", id="names alone"),
+        pytest.param("dev.gold", "int f ( )\nint g ( )\nint h ( )\n", "", id="code"),
         pytest.param("notes.txt", "a\na\n", "", id="as many lines as no evaluation has"),
     ],
 )

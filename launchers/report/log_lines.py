@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import attrs
 
+from ..running.library_bars import LIBRARY_BAR
+
 _NUMBER = r"[-+]?(?:\d+\.?\d*(?:[eE][-+]?\d+)?|nan|inf)"
 # As tqdm draws it: "epoch 0:  45%|####      | 9/20 [00:12<00:15,  1.31s/it, loss=0.69]".
 _BAR = re.compile(
@@ -67,7 +69,8 @@ def read_line(line: str) -> LogLine | None:
 
 
 def _bar(line: str) -> Bar | None:
-    if "%|" in line and (found := _BAR.search(line)):
+    has_bar = "%|" in line and not LIBRARY_BAR.search(line)
+    if has_bar and (found := _BAR.search(line)):
         hours, minutes, seconds = (
             int(found[name] or 0) for name in ("hours", "minutes", "seconds")
         )

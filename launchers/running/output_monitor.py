@@ -7,6 +7,8 @@ import time
 from collections import deque
 from typing import Any
 
+from .library_bars import LIBRARY_BAR_BYTES
+
 OUT_OF_MEMORY = re.compile(
     rb"torch\.(?:cuda\.)?OutOfMemoryError: "
     rb"|RuntimeError: (?:CUDA|HIP) (?:error: )?out of memory"
@@ -139,7 +141,8 @@ class OutputMonitor:
             self._full.add(rank)
             self.recovered.discard(rank)
         line = line[-_SHOWN_PROGRESS:]
-        bar = _BAR.search(line) if b"%|" in line else None
+        has_bar = b"%|" in line and not LIBRARY_BAR_BYTES.search(line)
+        bar = _BAR.search(line) if has_bar else None
         loss = _LOSS.search(line) if b"loss" in line else None
         if bar:
             # At its end a process may draw the bar once more where it was.
@@ -187,7 +190,8 @@ def _last(pattern: re.Pattern[bytes], word: bytes, text: bytes) -> re.Match[byte
     while (place := text.rfind(word, 0, end)) >= 0:
         begin = 1 + max(text.rfind(b"\n", 0, place), text.rfind(b"\r", 0, place))
         line = _LINE.split(text[begin:end])[0]
-        for match in list(pattern.finditer(line))[-1:]:
+        found = [] if LIBRARY_BAR_BYTES.search(line) else list(pattern.finditer(line))
+        for match in found[-1:]:
             return match
         end = begin
     return None

@@ -130,7 +130,7 @@ def _differing_scores(evidence: Evidence) -> tuple[list[tuple[str, str]], list[s
         if weights_may_differ(evidence, run):
             rescored = evidence.rescored_runs.get(run.name)
             if rescored is None or not rescored.ended_well or not list_text_files(rescored.output):
-                unproven.append(f"{run.name}: {different}, but so do the weights, rightfully")
+                unproven.append(f"{run.name}: {different}; the weights differ too, rightfully")
                 continue
             # Metrics are not comparable: without training, a sampled set comes out differently.
             different = _file_differences(rescored, run, evidence.unsteady)

@@ -264,10 +264,13 @@ def collect_warnings(evidence: Evidence) -> list[str]:
     sentences = [*evidence.skip_reasons, *judge_unused_parameters(evidence.groups)]
     output = evidence.groups[0].output
     sizes = [coverage.length for coverage in compare.evaluations(evidence.groups[0].ranks)]
+    hidden: dict[str, list[str]] = {}
     for path in sorted(path for path in output.rglob("*") if path.is_file()):
         if what := hidden_order(path, sizes):
-            sentences.append(
-                f"{path.name}: only {what} is ever predicted, so a wrong order would not show "
-                "(order unproven); train longer or on other data"
-            )
+            hidden.setdefault(what, []).append(path.name)
+    for what, names in hidden.items():
+        sentences.append(
+            f"{first_few(names)}: only {what} is ever predicted, so a wrong order would not show "
+            "(order unproven); train longer or on other data"
+        )
     return sentences

@@ -177,12 +177,11 @@ def _compare_examples(
             and len(extra) < (run.world_size or 1)
         ):
             if not padded_step:
-                epochs = max(1, sum(batch.ends_epoch for batch in first))
                 padded_step = number
                 note = (
                     f"step {number} (last of its epoch) repeats {len(extra)} example"
                     f"{'s' if len(extra) > 1 else ''} as padding; the losses from there on are not "
-                    f"compared, the examples of every step of {epochs} epochs are"
+                    f"compared, {_compared_steps(first)}"
                 )
             continue
         if len(other.epochs) > 1 >= len(one.epochs):
@@ -196,6 +195,15 @@ def _compare_examples(
             + (f", {repeats} drawn more than once" if repeats else ""),
         )
     return padded_step, note, ""
+
+
+def _compared_steps(batches: Sequence[compare.GlobalBatch]) -> str:
+    """A clause on the steps whose examples are known, which those of kept batches are not."""
+    epochs = len({epoch for batch in batches for epoch in batch.epochs})
+    again = sum(not batch.indices for batch in batches)
+    return f"the examples of every step of {epochs} epoch{'s' if epochs > 1 else ''} are" + (
+        f", those of {again} steps are unknown, whose batches no loader dealt anew" if again else ""
+    )
 
 
 def _compare_weightless_examples(

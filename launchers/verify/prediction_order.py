@@ -49,6 +49,8 @@ def _rows(lines: Sequence[str]) -> list[list[str]]:
         rows = [[json.dumps(record[key]) for key in sorted(record)] for record in records]
     else:
         rows = [line.split("\t" if "\t" in line else None, 1) for line in lines]
+        if "\t" not in lines[0] and len({row[0] for row in rows}) < len(rows):
+            return []  # text or code, whose first word names no example
     return rows if len({len(row) for row in rows}) == 1 else []
 
 

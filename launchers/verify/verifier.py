@@ -15,6 +15,7 @@ from attrs import field, frozen
 from ...errors import InputError
 from ...patcher.api import flag_roles, read_program
 from ..gpus.nvml import inventory
+from ..running.known_errors import recognize
 from ..script.flags import find_script_flags, remove_flag
 from ..trace.events import Seed
 from . import naive
@@ -174,9 +175,11 @@ def _collect_evidence(runner: VerifyRunner, request: VerifyRequest) -> Evidence:
         and original is None
         and DDPFIX_IMPORT_ERROR not in alone.failure_reason
     ):
+        known = recognize(alone.failure_reason)
         raise InputError(
             "nothing to judge: the script fails in one process, patched as well "
-            f"({alone.failure_reason}); original: {no_original}"
+            f"({alone.failure_reason}); {no_original}"
+            + (f". {known.cause} {known.remedy}" if known else "")
         )
     unseeded = _without_seed(alone)
     if runner.seed is None and alone.ended_well and unseeded:

@@ -14,6 +14,7 @@ Source            https://docs.python.org/3/reference/import.html
 """
 
 import ast
+import shlex
 from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
@@ -57,14 +58,16 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
             use, them = ("use", "them") if scripts[1:] else ("uses", "it")
             because = f"{listed(scripts)} {use} {name}, which changes: patch or check {them} too"
             yield unknown(module, changed[name][0], because)
-        together = [program.script.source.path.name, *chain(*made_ranks.values())]
+        folder = Path(module.source.name).parent
+        others = [str(folder / name) for name in chain(*made_ranks.values())]
+        together = shlex.join(["ddpfix", "patch", program.script.source.name, *others])
         for name, scripts in made_ranks.items():
             use, train = ("use", "train") if scripts[1:] else ("uses", "trains")
             yield violated(
                 module,
                 changed[name][0],
                 f"{', '.join(scripts)} {use} {name}, which now asks for the rank, and {train}"
-                f" without a wrapper: patch them in one go, `ddpfix patch {' '.join(together)}`",
+                f" without a wrapper: patch them in one go, `{together}`",
             )
 
 

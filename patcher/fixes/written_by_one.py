@@ -364,7 +364,8 @@ def path_names(module: Module, stmt: ast.stmt, path: ast.expr | None) -> set[str
         if not isinstance(module.parents[node], ast.Attribute)
         and not has_a_key(module.parents[node])
     }
-    return names & bound_names(function.body) - parameters(function)
+    # Behind `path = open(path, "w")` the name is the file.
+    return names & bound_names(function.body) - parameters(function) - bound_names([stmt])
 
 
 def has_a_key(node: ast.AST) -> bool:

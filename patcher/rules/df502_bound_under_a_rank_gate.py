@@ -9,7 +9,8 @@ At run time  UnboundLocalError or AttributeError on that rank; its peers see a c
 Example      if args.local_rank == -1: results = evaluate(…)
              if results["f1"] > best: …
 Fix          Where the name holds an evaluation's result, DF501 lets every rank evaluate. Where it
-             is a writer of rank 0, the read gets the same test.
+             is a writer of rank 0, the read gets the same test. Else by hand: bind the name for all
+             ranks above the test, as None, or move the read under it.
 Fix safety   Safe: for a lone process the test holds.
 Source       definite-assignment analysis, once for rank 0 and once for the other ranks
 """
@@ -59,10 +60,11 @@ def findings(program: Program) -> Iterator[Finding]:
             if stmt not in guarded and is_writers_call(module, stmt, unbound, binding):
                 guarded.add(stmt)
                 edits = only_on_main(stmt)
+            reads = "read" if unbound.role is Role.OTHER else "reads"
             yield Finding(
                 module,
                 unbound.name,
-                f"{unbound.name.id} is {where}; {unbound.role.value} reads it unbound",
+                f"{unbound.name.id} is {where}; {unbound.role.value} {reads} it unbound",
                 edits,
             )
         yield from calls_of_none(program, module)
@@ -197,7 +199,8 @@ def gated_bindings(module: Module, function: Function, name: str) -> list[ast.st
     """Statements of the function that bind ``name`` under a rank test."""
     stored = (n for n in names_within(function.body, {name}) if not isinstance(n.ctx, ast.Load))
     stmts = map(module.statement, stored)
-    return [stmt for stmt in stmts if isinstance(stmt, ast.Assign) and rank_gates(module, stmt)]
+    binding = (ast.Assign, ast.With)
+    return [stmt for stmt in stmts if isinstance(stmt, binding) and rank_gates(module, stmt)]
 
 
 def is_writers_call(

@@ -9,8 +9,9 @@ At run time  The ranks that arrive wait for the others until the time-out, then 
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
 Fix          A lone barrier under a rank test is passed by every rank. What ranks decide by is made
-             the mean over the ranks. An exit of rank 0 is taken by the others too. Else none: which
-             ranks are meant cannot be told.
+             the mean over the ranks. An exit of rank 0 is taken by the others too. Else by hand:
+             let all ranks call it, as an evaluation that they share, and test the rank in it, where
+             it writes.
 Fix safety   Safe: in a lone process each edited line does what it did before, and a group never got
              past these places.
 Source       https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
@@ -20,6 +21,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ..analysis.language.first_rounds import first_round_comes_to
 from ..analysis.ranks.certain_reach import may_never_hold
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.rank_divergence import (
@@ -106,12 +108,12 @@ def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Ite
             if meets_those_who_stay(module, call) or is_answered_around(program, module, call):
                 continue
             if call not in paired and not has_partner(program, module, call, one_sided):
-                yield Finding(
-                    module,
-                    call,
-                    f"only {role.value} can reach it",
-                    open_barrier_gate(program, module, call) if call in barriers else (),
-                )
+                name = module.last_name(call.func)
+                because = f"only {role.value} can reach it"
+                if name in wrappers:
+                    because = f"only {role.value} calls {name}(), where ranks wait for each other"
+                edits = open_barrier_gate(program, module, call) if call in barriers else ()
+                yield Finding(module, call, because, edits)
 
 
 def has_partner(
@@ -401,7 +403,8 @@ def is_always_reached(module: Module, call: ast.Call, function: Function) -> boo
             return True
         if isinstance(parent, ast.If) and not is_group_test(module, parent.test):
             return False
-        if isinstance(parent, ast.For | ast.While | ast.Try | ast.IfExp):
+        may_skip = isinstance(parent, ast.For | ast.While | ast.Try | ast.IfExp)
+        if may_skip and not first_round_comes_to(module, parent, call):
             return False
     return False
 

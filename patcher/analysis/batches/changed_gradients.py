@@ -30,7 +30,7 @@ def scaled_by_own(
     """
     if not any(module.attributes("grad") for module in program.modules):
         return
-    of_batch = names_of_batch(loop)
+    of_batch = names_of_batch(loop) - {loop.step_name}  # a number counts steps, not examples
     bodies: list[tuple[Module, list[ast.stmt], frozenset[str]]] = [
         (loop.module, loop.steps.body, spread(loop.steps.body, of_batch).names)
     ]

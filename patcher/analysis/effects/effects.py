@@ -30,6 +30,7 @@ from enum import Enum
 from ....record import record, replace
 from ...source.module import Module
 from ...source.tree import Function, everywhere, locate, within
+from ..language.first_rounds import first_round_comes_to
 from ..language.names import answered_once
 from ..language.objects import class_of, method_of
 from ..language.passed_arguments import argument_for_parameter
@@ -199,7 +200,8 @@ def is_always_reached(module: Module, node: ast.AST) -> bool:
         if up is function or isinstance(up, ast.Module):
             break
         if isinstance(up, ast.For | ast.AsyncFor | ast.While):
-            if any(child is item for item in (*up.body, *up.orelse)):
+            inside = any(child is item for item in (*up.body, *up.orelse))
+            if inside and not first_round_comes_to(module, up, node):
                 return False
         elif isinstance(up, ast.ExceptHandler | ast.Lambda | ast.comprehension | ast.ListComp):
             return False

@@ -12,6 +12,9 @@ from .passed_arguments import argument_for_parameter
 from .tables import items_of_call
 
 MAX_DEPTH = 8
+# Questions for classes that wait for each other: one asks who calls a method, which asks for the
+# classes of other objects, and so on. Further down the answer is unknown, before the stack ends.
+MAX_WAITING = 50
 ClassOf = tuple[Module, ast.ClassDef]
 BESIDE = ("setter", "deleter", "overload")  # decorators of what is no method of its own
 # Methods that return the object they are called on.
@@ -23,18 +26,27 @@ def class_of(graph: Resolver, module: Module, node: ast.expr, depth: int = 0) ->
     known: dict[ast.expr, ClassOf | None] = module.program_answers.setdefault("classes", {})
     if node in known:
         return known[node]
-    if depth > MAX_DEPTH:
+    waiting = _waiting(graph)
+    if depth > MAX_DEPTH or len(waiting) > MAX_WAITING:
         return None
     known[node] = None  # where its value depends on itself
-    known[node] = found = _class_of(graph, module, node, depth)
+    waiting.append(node)
+    try:
+        known[node] = found = _class_of(graph, module, node, depth)
+    finally:
+        waiting.pop()
     return found
 
 
 def classes_of(graph: Resolver, module: Module, node: ast.expr) -> list[ClassOf]:
     """The classes that an object may be an instance of, one for each branch that makes it."""
     known: dict[ast.expr, list[ClassOf]] = module.program_answers.setdefault(classes_of, {})
-    if node not in known:
-        known[node] = []  # where its value depends on itself
+    waiting = _waiting(graph)
+    if node in known or len(waiting) > MAX_WAITING:
+        return known.get(node, [])
+    known[node] = []  # where its value depends on itself
+    waiting.append(node)
+    try:
         one = class_of(graph, module, node)
         made = [
             owner
@@ -43,7 +55,15 @@ def classes_of(graph: Resolver, module: Module, node: ast.expr) -> list[ClassOf]
             for owner in classes_of(graph, where, value)
         ]
         known[node] = [*dict.fromkeys(made if one is None else (one, *made))]
+    finally:
+        waiting.pop()
     return known[node]
+
+
+def _waiting(graph: Resolver) -> list[ast.expr]:
+    """The objects of a program whose classes are being asked for."""
+    waiting: list[ast.expr] = graph.modules[0].program_answers.setdefault(_waiting, [])
+    return waiting
 
 
 def _made_by_branches(
