@@ -2,7 +2,8 @@
 
 What         Each rank goes through a whole evaluation in which something is drawn at random: a
              variational encoder's noise, attention's samples, F.dropout(x) without training=, the
-             negatives of a data set, a random crop. A schedule steps by the score, or the training is left by it.
+             negatives of a data set, a random crop. A schedule steps by the score, or the training
+             is left by it.
 At run time  Ranks draw other numbers and have other scores. They lower their learning rate in
              different epochs, and their weights part; one that leaves alone makes its peers wait
              until the time-out.

@@ -36,12 +36,12 @@ def filled_by_apply(program: Program, module: Module, call: ast.Call) -> Iterato
     func = call.func
     if not isinstance(func, ast.Attribute) or func.attr != "apply":
         return
-    found = program.resolve(module, func.value)
-    if found is None or not isinstance(found[1], ast.ClassDef):
+    where, owner = program.resolve(module, func.value) or (module, None)
+    if not isinstance(owner, ast.ClassDef):
         return
-    methods = {each.name: each for each in found[1].body if isinstance(each, Function)}
+    methods = {each.name: each for each in owner.body if isinstance(each, Function)}
     forward = methods.get("forward")
-    if forward is None or gathers(*found):
+    if forward is None or gathers(where, owner):
         return
     names = [each.arg for each in forward.args.args[1:]]  # without ctx
     filled = filled_in(forward)

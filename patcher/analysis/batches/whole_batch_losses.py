@@ -150,8 +150,8 @@ def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iter
             yield call, f"{module.text(call)[:60]} has the singular values of the whole batch"
     if LOSS.search(named):
         yield from weights_by_batch(module, function)
-        for product in turned_around(module, calls):
-            yield product, f"{module.text(product)[:60]} scores the examples of a batch"
+        for turned in turned_around(module, calls):
+            yield turned, f"{module.text(turned)[:60]} scores the examples of a batch"
     for product in pairs_of_features(module, function) if LOSS.search(named) else ():
         yield product, f"{module.text(product)[:60]} sums over the batch"
     yield from relations(module, function, bool(COMPARES.search(named)))
