@@ -118,6 +118,16 @@ def test_the_group_is_made_above_loaders_of_another_module(parse: str, tmp_path:
     assert text.index("init_process_group") < text.index("loaders_of(4)")
 
 
+def test_so_is_it_where_a_function_parses_the_arguments(tmp_path: Path) -> None:
+    (tmp_path / "loaders.py").write_text(MAKERS)
+    script = LOADERS.format(parse="settings()")
+    of_function = "def settings():\n    args = parser.parse_args()\n    return args\nargs = "
+    result = patched(tmp_path, script.replace("args = ", of_function, 1))
+    text = next(each.text for each in result.changes if each.source.path.name == "train.py")
+    group = text.index("init_process_group")
+    assert text.index("args = settings()") < group < text.index("loaders_of(4)")
+
+
 def test_the_group_stays_below_the_guard_that_its_loaders_stand_under(tmp_path: Path) -> None:
     (tmp_path / "loaders.py").write_text(MAKERS)
     script = LOADERS.format(parse="parser.parse_args()")

@@ -99,3 +99,83 @@ def test_what_a_function_of_autograd_fills_when_it_goes_back_is_noted(
     assert [each.because for each in found("DF313", text)] == [
         "each rank puts its part of the batch into self.queue"
     ] * count
+
+
+BANK = """\
+class Bank(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, number, features):
+        {held}
+        ctx.save_for_backward(x, number)
+        return x @ features.t()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x, number = ctx.saved_tensors
+        {gathered}
+        for one, n in zip(x, number):
+            ctx.features[n] = 0.9 * ctx.features[n] + 0.1 * one
+        return gradient, None, None
+
+
+def look_up(x, number, features, heat=0.1):
+    return Bank.apply(x, number, features) / heat
+"""
+
+
+@pytest.mark.parametrize(
+    ("held", "gathered", "count"),
+    [
+        ("ctx.features = features", "pass", 1),
+        ("ctx.features = features.clone()", "pass", 0),
+        ("ctx.features = features", "x, number = all_gather(x), all_gather(number)", 0),
+    ],
+)
+def test_so_is_what_it_fills_by_its_context_where_a_function_applies_it(
+    held: str, gathered: str, count: int
+) -> None:
+    bank = BANK.format(held=held, gathered=gathered)
+    text = script("look_up(keys, 0, self.queue)").replace("class Memory", bank + "class Memory")
+    assert len(found("DF313", text)) == count
+
+
+NORMS = """\
+import torch
+class Norm(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.loc = torch.nn.Parameter(torch.zeros(1, 8))
+        self.is_new = True
+    def begin(self, x):
+        with torch.no_grad():
+            {begin}
+    def forward(self, x):
+        if self.is_new:
+            {first}
+            self.is_new = False
+        return x + self.loc
+model = Norm()
+{before}
+model = torch.nn.parallel.DistributedDataParallel(model)
+for batch in loader:
+    model(batch).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "first", "before", "count"),
+    [
+        ("self.loc.data.copy_(-x.mean(0, keepdim=True))", "self.begin(x)", "", 1),
+        ("pass", "self.loc.data = x.mean(0, keepdim=True)", "", 1),
+        ("self.loc.data.copy_(-x.mean(0, keepdim=True))", "self.begin(x)", "model(first)", 0),
+        ("self.loc.data.copy_(x)", "pass", "", 0),  # of a file
+        ("self.loc.data.copy_(torch.ones(8))", "self.begin(x)", "", 0),
+    ],
+)
+def test_a_weight_that_the_first_batch_makes_is_noted(
+    begin: str, first: str, before: str, count: int
+) -> None:
+    told = found("DF313", NORMS.format(begin=begin, first=first, before=before))
+    assert len(told) == count
+    assert all("makes self.loc, a weight, of its own part" in each.because for each in told)

@@ -58,6 +58,13 @@ NOOP: list[tuple[str, str]] = [
         result="torch.matmul(x.transpose(1, 2), y).mean()")),
     ("weights", script(forward="x = torch.mm(x, self.weight.t())")),
     ("a spread in no loss", script(forward="x = (x - x.mean(0)) / x.std(0)")),
+    ("shares of each example", script(first="share = y.mean(1)\n    w = y * (1 / share[:, None])",
+        result="(w * x).mean()")),
+    ("a mean of the batch that weighs nothing", script(first="share = y.mean(0)\n    z = 1 / y",
+        result="(z * x - share).abs().mean()")),
+    ("the words of one example each", script(first="z = x + y",
+        result="torch.matmul(z, z.transpose(1, 2)).softmax(2).mean()")),
+    ("a loss of two pairs", script(step="loss = triple(model(x), y, x, y)")),
     ("what is gathered before", script(first="x = gathered_rows(x)",
         result="-(x.mean(0) * x.mean(0).log()).sum()")),
     ("one process", script(result="x.mean(0).log().sum()").replace(
@@ -125,6 +132,28 @@ TOLD: list[tuple[str, str, str]] = [
         "a sum over examples for each class",
         script(result="torch.log(1 + torch.exp(x).sum(dim=0)).mean()"),
         "the logarithm of torch.exp(x).sum(dim=0) is of the whole batch",
+    ),
+    (
+        "classes weighed by their share of the batch",
+        script(
+            first="share = torch.mean(y, axis=0)\n"
+            "    w = torch.tensor([1.0 / each if each > 0 else 1 for each in share])",
+            result="((y * w).sum(1) * x).mean()",
+        ),
+        "torch.mean(y, axis=0), of the whole batch, weighs its examples",
+    ),
+    (
+        "the examples of each moment",
+        script(
+            first="z = torch.cat([x, y])\n    z = z.transpose(0, 1)",
+            result="-F.log_softmax(torch.matmul(z, z.transpose(1, 2)), dim=-1).mean()",
+        ),
+        "torch.matmul(z, z.transpose(1, 2)) scores the examples of a batch",
+    ),
+    (
+        "pairs of what is given twice",
+        script(step="z = model(x); loss = criterion(z, y, z, y)"),
+        "criterion() compares z, y with itself",
     ),
     ("a variance", script(result="F.relu(1 - torch.sqrt(x.var(dim=0))).mean()"), "var is that of"),
     ("a covariance", script(result="(x.T @ x / len(x)).pow(2).sum()"), "x.T @ x sums over"),

@@ -55,8 +55,21 @@ NOISE = """class Noise:
         return x.float()
 noise = Noise()"""
 
+TABLE = "table = numpy.zeros(9)"
+SOFT = "table[number] = logits.detach()"
+
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
+    ("a table that is only printed", script(head=TABLE, after=SOFT, end="print(table)")),
+    ("a table of steps", script(
+        head=TABLE, after="table[step] = loss.item()", end="numpy.save('table.npy', table)")),
+    ("a table of what is known before", script(
+        head=TABLE, after="table[number] = 1", end="numpy.save('table.npy', table)")),
+    ("a table that ranks join behind", script(head=TABLE, after=SOFT,
+        end="torch.distributed.all_reduce(table)\n    numpy.save('table.npy', table)")),
+    ("a table of numbers that ranks join", script(
+        head=TABLE, after=f"logits = gathered(logits); {SOFT}",
+        end="numpy.save('table.npy', table)")),
     ("a line for a file of the settings", script(
         before="config = {'log': open('log.txt', 'w'), 'scale': 2.0}",
         loss="loss = config['scale'] * F.cross_entropy(logits, y)",
@@ -80,8 +93,8 @@ NOOP: list[tuple[str, str]] = [
         "            mean = model(x[t])\n            loss += mean.sum()")),
     ("a list for a log", script(head="seen = []", after="seen.append(loss.item())",
         end="print(sum(seen))")),
-    ("each example's last loss, which is written down", script(before="last = torch.zeros(9)",
-        loss=EACH, after="last[number] = losses.detach()", end="torch.save(last, 'last.pt')")),
+    ("each example's last loss, which is printed", script(before="last = torch.zeros(9)",
+        loss=EACH, after="last[number] = losses.detach()", end="print(last.mean())")),
     ("as many parts as a list of totals has", script(head="totals = [0, 0]",
         loss="loss = 0\n        for part in range(len(totals)):\n"
         "            loss += logits[part].mean()\n"
@@ -207,3 +220,16 @@ def test_found_and_only_told(name: str, text: str) -> None:
         finding.because == f"each rank puts its own batches into {name}, which losses are made of"
     )
     assert not finding.edits
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        "numpy.save('table.npy', table)",
+        "labels = table\n    numpy.save('labels.npy', labels)",
+        "if rank == 0:\n        torch.save({'table': table}, 'last.pt')",
+    ],
+)
+def test_a_table_that_steps_fill_and_rank_0_saves_is_told(end: str) -> None:
+    (finding,) = found("DF319", script(head=TABLE, after=SOFT, end=end))
+    assert finding.because == "each rank puts its own batches into table, and rank 0's is saved"

@@ -161,3 +161,27 @@ def test_an_exit_by_something_else_hangs_on_no_evaluation() -> None:
 def test_ranks_that_are_made_to_draw_apart_are_told() -> None:
     text = script(seed="1").replace("    for epoch", "    draw_apart()\n    for epoch")
     assert found("DF515", text)
+
+
+CROPS = "transforms.Compose([transforms.{crop}, transforms.ToTensor()])"
+
+
+@pytest.mark.parametrize(
+    ("crop", "seed", "is_told"),
+    [
+        ("RandomCrop(32)", PARTS["seed"], True),
+        ("ColorJitter(0.4)", PARTS["seed"], True),
+        ("CenterCrop(32)", PARTS["seed"], False),
+        ("RandomCrop(32)", "1", False),
+    ],
+)
+def test_a_transform_draws_for_the_examples_of_an_evaluation(
+    crop: str, seed: str, is_told: bool
+) -> None:
+    call = "evaluate(net.module, DataLoader(Folder('valid', crops)))"
+    text = script(noise="x", seed=seed, call=call)
+    made = f"crops = {CROPS.format(crop=crop)}\n"
+    told = found("DF515", text.replace("def main", f"{made}def main"))
+    assert [each.because.split("(")[0] for each in told] == [
+        f"transforms.{crop.split('(')[0]}"
+    ] * is_told

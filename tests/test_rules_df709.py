@@ -38,6 +38,10 @@ NOOP: list[tuple[str, str]] = [
     ("the same in place", script("lr = args.lr * args.size / 256\nargs.size //= cards")),
     ("a name's", script(
         "size = args.size\nlr = args.lr * size / 256\nsize = size // cards", size="size")),
+    ("a name of something else", script("b = args.size / 256\nwidth = 4 * b\nlr = args.lr")),
+    ("a test of something else", script("if args.size > 256:\n    save_often = True")),
+    ("a test that counts the ranks", script(
+        "if args.size * torch.distributed.get_world_size() > 256:\n    args.warm = True")),
     ("a batch that the ranks share", script(
         "size = args.size // torch.distributed.get_world_size()\nlr = args.lr * args.size / 256",
         size="size")),
@@ -51,6 +55,14 @@ FIX: list[tuple[str, str, str]] = [
         f"args.lr = args.lr * ((args.size * {RANKS}) / 256)"),
     ("of the weight decay", script("nominal = 64\nn = 2\nwd *= args.size * n / nominal"),
         f"wd *= (args.size * {RANKS}) * n / nominal"),
+    ("of a name for the ratio", script(
+        "def rate():\n    b = args.size / 256.0\n    lr = args.lr * b\n    return lr\nrate()"),
+        f"b = (args.size * {RANKS}) / 256.0\n"),
+    ("of a warm-up", script("if args.size > 256:\n    args.warm = True"),
+        f"if (args.size * {RANKS}) > 256:\n"),
+    ("of a rate that warms up", script(
+        "if epoch < 5 and args.size > 256:\n    for group in groups:\n        group['lr'] = 0.1"),
+        f"if epoch < 5 and (args.size * {RANKS}) > 256:\n"),
     ("where it is passed", script(rate="args.lr * args.size / 256"),
         f"lr=args.lr * (args.size * {RANKS}) / 256"),
 ]  # fmt: skip

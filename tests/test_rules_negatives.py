@@ -469,6 +469,7 @@ THEMSELVES = [
     ("mask = ~torch.eye(len(x), dtype=torch.bool)", "torch.mm(x, x.T)", True),
     ("mask = torch.eye(len(x)).bool()", "F.cosine_similarity(x[:, None], x[None], dim=-1)", True),
     ("scores.fill_diagonal_(-9)", "x @ x.transpose(0, 1)", True),
+    ("mask = 1 - torch.eye(len(x))", "torch.mm(x, x.t().data)", True),
     ("supports = [torch.eye(len(x))]", "x @ x.t()", False),
     ("mask = ~torch.eye(9, dtype=torch.bool)", "x @ x.transpose(1, 2)", False),
     ("mask = ~torch.eye(9, dtype=torch.bool)", "x @ self.words.t()", False),

@@ -88,6 +88,12 @@ SUMS = {
     "that a factor is put to": script(f"{SUM}\n    loss *= 0.5"),
     "of sums": script("loss = sum([(model(x) - y).abs().sum(), model(x).sum()])"),
     "of a stack of sums": script("loss = torch.stack([each.sum() for each in model(x)]).sum()"),
+    "of joined sums": script(
+        "loss = torch.cat([F.l1_loss(each, y, reduction='sum').view(1) for each in x]).sum()"
+    ),
+    "of the joined losses of examples": script(
+        "loss = torch.cat([F.mse_loss(each, y, reduction='none') for each in model(x)]).sum()"
+    ),
     "in the call": script("pass", back="(model(x) - y).abs().sum().backward()"),
     "whose gradients are averaged by hand": script(SUM, AVERAGED, f"loss.backward(); {AVERAGING}")
     .replace("torch.nn.DataParallel(torch.nn.Linear(2, 2))", "torch.nn.Linear(2, 2)")
@@ -176,6 +182,14 @@ SILENT = {
     "losses that torch adds": script("loss = torch.sum([of(each, y) for each in model(x)])"),
     "means and what is no loss": script("loss = sum([model(x).mean(), penalty(model)])"),
     "a stack of losses": script("loss = torch.stack([parts[k] for k in parts]).sum()"),
+    "joined losses of heads": script(
+        "loss = torch.sum(torch.cat([F.cross_entropy(each, y).view(1) for each in model(x)]))"
+    ),
+    "joined losses of a list": script(
+        "losses = []\n    for each in model(x):\n"
+        "        losses.append(F.cross_entropy(each, y).unsqueeze(0))\n"
+        "    loss = torch.cat(losses).sum()"
+    ),
     "a stack of what nobody knows": script("loss = torch.stack(parts(model(x))).sum()"),
     "a sum over the examples of a batch": of_batches("loss = (model(x) - y).sum() / args.size"),
     "a sum that is divided by them in place": of_batches(f"{SUM}\n    loss /= args.size"),

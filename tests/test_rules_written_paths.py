@@ -688,7 +688,7 @@ import os, torch
 def main(args):
     torch.distributed.init_process_group("gloo")
     options = parse(args)
-    path = os.path.join(options.folder, "rows.txt")
+    path, n = os.path.join(options.folder, "rows.txt"), 0
     {write}
     {then}
 main(things)
@@ -706,6 +706,9 @@ BARRIER = "torch.distributed.barrier()"
         ('open(os.path.join(options.folder, "rows.txt"), "w")', "make(options.folder)", False),
         ('open(args.rows, "w")', "score(args.rows)", True),
         ('open(args.rows, "w")', "score(args.folder)", False),
+        ('open(args.name + "_s" + args.seed + ".txt", "w")', 'make(args.name + "_s")', False),
+        ('open(f"stats_{n}.txt", "w")', "n += 1\n    print(score(n))", False),
+        ('open(f"stats_{n}.txt", "w")', 'n += 1\n    print(score(f"stats_{n - 1}.txt"))', True),
     ],
 )
 def test_ranks_wait_for_a_file_that_is_mentioned_later(write: str, then: str, waits: bool) -> None:

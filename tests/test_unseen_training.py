@@ -545,3 +545,41 @@ def test_gradients_of_a_model_that_no_backward_pass_makes_are_told(
     told = [finding.because for finding in check(read_program(str(script)), all_rules())]
     is_told = any("gradients come from torch.autograd.grad" in each for each in told)
     assert is_told is ("parameters" in inputs)
+
+
+EXPERIMENT = """
+    import torch
+    from sacred import Experiment
+    from sacred.observers import FileStorageObserver
+    from torch.utils.data import DataLoader
+
+    ex = Experiment("first")
+    ex.observers.append(FileStorageObserver("runs"))
+
+    @ex.config
+    def config():
+        size = 8
+
+    @ex.{decorator}
+    def train(size):
+        loader = DataLoader(data(), size, shuffle=True)
+        model = torch.nn.DataParallel(torch.nn.Linear(8, 3))
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        for epoch in range(3):
+            for x in loader:
+                optimizer.zero_grad()
+                model(x).mean().backward()
+                optimizer.step()
+"""
+
+
+def test_what_an_experiment_of_sacred_runs_trains(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(textwrap.dedent(EXPERIMENT.format(decorator="automain")))
+    (change,) = patch(path).changes
+    group, run = change.text.index("init_process_group"), change.text.index("@ex.automain")
+    assert group < run < change.text.index("destroy_process_group")
+    (finding,) = found("DF609", change.text)
+    assert finding.because.startswith("every rank starts a run of its own")
+    path.write_text(textwrap.dedent(EXPERIMENT.format(decorator="capture")))
+    assert not patch(path).changes

@@ -125,9 +125,9 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         start = (Insert(guard, code, "first"),)
     if not start and (first := first_step(script)) is not None:
         start = (Insert(first, code),)
-    for early in (first_in_need(script), first_that_makes_loaders(program, script, start)):
-        if start and early is not None and runs_behind(script, start[0], early) and code == whole:
-            start = (Insert(early, code),)
+    if code == whole:
+        start = lifted(script, start, first_in_need(script), code)
+        start = lifted(script, start, first_that_makes_loaders(program, script, start), code)
     if not start or any(names_cards_otherwise(program, each) for each in program.modules[1:]):
         return ()
     cards = cards_by_number(program, script)
@@ -154,6 +154,14 @@ def made_once(
     if not told:
         return (start,)
     return (start, *behind_binding(module, parse, args, whole.partition("\n")[0] + told))
+
+
+def lifted(
+    module: Module, start: tuple[Edit, ...], early: ast.stmt | None, code: str
+) -> tuple[Edit, ...]:
+    """The start, or one above a statement that would come before it."""
+    is_late = bool(start) and early is not None and runs_behind(module, start[0], early)
+    return (Insert(early, code),) if is_late and early is not None else start
 
 
 def first_in_need(module: Module) -> ast.stmt | None:

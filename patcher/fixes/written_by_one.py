@@ -39,6 +39,7 @@ TELLING = frozenset(
         *("basename", "dirname", "abspath", "exists", "isfile", "append", "repr", "Path", "remove"),
     )
 )
+COUNTING = ("range", "trange")
 LOOKS = ("exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob", "iglob", "scandir")
 
 
@@ -365,7 +366,22 @@ def path_names(module: Module, stmt: ast.stmt, path: ast.expr | None) -> set[str
         and not has_a_key(module.parents[node])
     }
     # Behind `path = open(path, "w")` the name is the file.
-    return names & bound_names(function.body) - parameters(function) - bound_names([stmt])
+    names &= bound_names(function.body) - parameters(function) - bound_names([stmt])
+    return {name for name in names if path_literals(path) == set() or not counts(function, name)}
+
+
+def counts(function: Function, name: str) -> bool:
+    """Whether a name is a number that a loop counts, such as that of an epoch in a file's name."""
+    if any(bound_names(add.target) == {name} for add in within(function.body, ast.AugAssign)):
+        return True
+    return any(
+        isinstance(loop.iter, ast.Call)
+        and isinstance(loop.iter.func, ast.Name)
+        and loop.iter.func.id in COUNTING
+        and isinstance(loop.target, ast.Name)
+        and loop.target.id == name
+        for loop in within(function.body, ast.For)
+    )
 
 
 def has_a_key(node: ast.AST) -> bool:
@@ -378,12 +394,17 @@ def has_a_key(node: ast.AST) -> bool:
 
 
 def path_literals(path: ast.expr | None) -> set[object]:
-    """Texts that a path is made of, without what joins them, and keys: ``options["name"]``."""
+    """Texts that a path is made of, without what joins them, and keys: ``options["name"]``.
+
+    A letter alone tells no file from another: ``"_s"`` of ``name + "_s" + str(seed) + ".csv"``.
+    """
     if path is None:
         return set()
     keys = {node.slice for node in everywhere(path, ast.Subscript)}
     return {
         node.value
         for node in everywhere(path, ast.Constant)
-        if isinstance(node.value, str) and any(map(str.isalnum, node.value)) and node not in keys
+        if isinstance(node.value, str)
+        and sum(map(str.isalnum, node.value)) > (node is not path)
+        and node not in keys
     }

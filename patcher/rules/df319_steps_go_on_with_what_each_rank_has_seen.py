@@ -3,10 +3,12 @@
 What         Training steps keep something of their batches in a tensor, a list or an object outside
              of the model, and later losses are made of it: prototypes of classes, a bank of
              features, each example's last loss or soft label, a threshold that follows the scores.
+             Or a table that steps fill by the numbers of their examples is saved behind them.
 At run time  Each rank keeps what comes of its own part of the batches: ranks have other prototypes,
              know of an example what it was when they last had it, and fill a queue N times more
-             slowly. Where the next epoch's examples are chosen by it, ranks choose others. The
-             weights stay equal, and are others than one process trains. Nothing crashes.
+             slowly. Where the next epoch's examples are chosen by it, ranks choose others. A table
+             that rank 0 saves lacks the examples of the others. The weights stay equal, and are
+             others than one process trains. Nothing crashes.
 Example      prototypes[c] = 0.9 * prototypes[c] + 0.1 * features[y == c].mean(0).detach()
 Fix          None: gather what goes in from all ranks before (torch.distributed.all_gather), with
              the numbers of the examples; a number becomes the ranks' mean (all_reduce).
@@ -16,6 +18,7 @@ Source       torch.nn.parallel.DistributedDataParallel (shares gradients, and bu
 
 from collections.abc import Iterator
 
+from ..analysis.batches.saved_tables import saved_tables
 from ..analysis.batches.seen_by_ranks import kept_of_batches
 from ..analysis.models.wrapping import loops_that_step
 from ..analysis.training.program import Program, trains_on_several_devices
@@ -30,4 +33,7 @@ def findings(program: Program) -> Iterator[Finding]:
     for loop in loops_that_step(program):
         for stmt, name in kept_of_batches(program, loop):
             because = f"each rank puts its own batches into {name}, which losses are made of"
+            yield Finding(loop.module, stmt, because)
+        for stmt, name in saved_tables(loop):
+            because = f"each rank puts its own batches into {name}, and rank 0's is saved"
             yield Finding(loop.module, stmt, because)

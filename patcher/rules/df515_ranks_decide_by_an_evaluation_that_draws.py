@@ -2,7 +2,8 @@
 
 What         Each rank goes through a whole evaluation in which something is drawn at random: a
              variational encoder's noise, attention's samples, F.dropout(x) without training=, the
-             negatives of a data set. A schedule steps by the score, or the training is left by it.
+             negatives of a data set, a random crop. A schedule steps by the score, or the training
+             is left by it.
 At run time  Ranks draw other numbers and have other scores. They lower their learning rate in
              different epochs, and their weights part; one that leaves alone makes its peers wait
              until the time-out.
@@ -16,6 +17,7 @@ Source       torch.distributed.broadcast_object_list
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.drawing_transforms import drawn_by_transforms
 from ..analysis.batches.drawn_examples import ranks_draw_alike
 from ..analysis.batches.torch_draws import drawn_by_data, drawn_in_evaluation, seeds_torch
 from ..analysis.language.name_flow import flows, names_in, reached, taking
@@ -52,7 +54,10 @@ def findings(program: Program) -> Iterator[Finding]:
         hangs = what_hangs_on_it(program, evaluation)
         if hangs in ("", JOINED):
             continue
-        drawn = None if is_alike else drawn_in_evaluation(program, evaluation)
+        drawn = None
+        if not is_alike:
+            drawn = drawn_in_evaluation(program, evaluation)
+            drawn = drawn or drawn_by_transforms(program, evaluation)
         if drawn is None:  # ranks draw unequally often for training, and go on from there
             drawn = drawn_by_data(program, evaluation)
         if drawn is None:

@@ -6,10 +6,20 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import bound_names, everywhere, is_inside, same_code, within
+from ...source.tree import (
+    Function,
+    argument,
+    bound_names,
+    everywhere,
+    is_inside,
+    mentions,
+    same_code,
+    within,
+)
 from ..training.train_loops import TrainLoop
 from .loss_names import names_of_losses
 
+MOMENTS = ("mean", "sum")
 SPREADS = ("std", "var")
 EXTREMES = ("max", "min", "amax", "amin", "sum", "norm")
 COUNTS = ("bincount", "histc")
@@ -33,6 +43,35 @@ def scales_of_batch(loop: TrainLoop) -> Iterator[tuple[ast.expr, str]]:
             yield call, f"{text} counts in the whole batch"
         elif divides_its_own(module, call):
             yield call, f"{text} is of the whole batch, by which its examples are divided"
+
+
+def weights_by_batch(module: Module, function: Function) -> Iterator[tuple[ast.expr, str]]:
+    """``1 / share`` of ``share = marks.mean(0)``: what is rare in a batch weighs more.
+
+    Also of each element, ``[1 / each for each in share]``.
+    """
+    for stmt in within(function.body, ast.Assign):
+        match stmt:
+            case ast.Assign(targets=[ast.Name(id=share)], value=ast.Call() as call) if (
+                module.last_name(call.func) in MOMENTS and is_over_examples(module, call)
+            ):
+                names = {share}
+                for part in within(function.body, ast.comprehension):
+                    names |= bound_names(part.target) if mentions(part.iter, share) else set()
+                if any(
+                    isinstance(ratio.op, ast.Div)
+                    and isinstance(ratio.left, ast.Constant)
+                    and any(mentions(ratio.right, name) for name in names)
+                    for ratio in within(function.body, ast.BinOp)
+                ):
+                    yield call, f"{module.text(call)[:60]}, of the whole batch, weighs its examples"
+
+
+def is_over_examples(module: Module, call: ast.Call) -> bool:
+    """``x.mean(0)``, ``x.sum(dim=0)``, ``torch.mean(x, dim=0)``."""
+    is_function = module.dotted(call.func).startswith("torch.")
+    axis = argument(call, int(is_function), "dim") or argument(call, int(is_function), "axis")
+    return isinstance(axis, ast.Constant) and axis.value == 0 and axis.value is not False
 
 
 def of_whole(module: Module, call: ast.Call) -> ast.expr | None:

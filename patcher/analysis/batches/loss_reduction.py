@@ -21,6 +21,7 @@ from ...source.tree import (
     precedes,
     within,
 )
+from ..language.listed import elements_of
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
 from ..language.settled_tests import is_never_reached
@@ -83,6 +84,8 @@ SCALING = ("mul", "mul_", "multiply", "div", "div_", "divide", "neg", "neg_")
 PARAMETERS = ("parameters", "named_parameters")
 WEIGHTS = ("weight", "bias")
 SAME_VALUE = ("to", "cuda", "cpu", "float", "double", "half", "squeeze", "contiguous", "clone")
+RESHAPING = ("unsqueeze", "view", "reshape")
+JOINING = ("torch.cat", "torch.concat")
 
 
 class Reduction(Enum):
@@ -193,6 +196,8 @@ def of_call(
         if (terms := added_terms(module, call, summed)) is not None:
             kinds = [reduction_of(program, module, term, accumulation, depth + 1) for term in terms]
             return reduce(added, kinds) if kinds else Reduction.UNKNOWN
+        if (kind := of_joined(program, module, summed, accumulation, depth)) is not None:
+            return kind
         if is_of_weights(module, summed):
             return Reduction.MEAN
         before = reduction_of(program, module, summed, accumulation, depth + 1)
@@ -203,7 +208,7 @@ def of_call(
         return of_elements(program, module, summed) if name == "sum" else Reduction.MEAN
     if name == "einsum" and sums_all(inputs):
         return Reduction.SUM
-    if name in SAME_VALUE and isinstance(call.func, ast.Attribute):
+    if name in (*SAME_VALUE, *RESHAPING) and isinstance(call.func, ast.Attribute):
         return reduction_of(program, module, call.func.value, accumulation, depth + 1)
     if is_scaled(program, call):
         assert isinstance(call.func, ast.Attribute)
@@ -365,6 +370,23 @@ def added_terms(module: Module, call: ast.Call, summed: ast.expr) -> list[ast.ex
         case ast.ListComp() | ast.GeneratorExp():
             return [summed.elt]
     return [] if module.dotted(call.func) == "sum" else None
+
+
+def of_joined(
+    program: Program, module: Module, summed: ast.expr, accumulation: str, depth: int
+) -> Reduction | None:
+    """What ``torch.cat([loss(each, y).view(1) for each in heads])`` adds up, where all are losses.
+
+    None where it joins anything else, such as the losses of examples.
+    """
+    joined = module.definition(summed, summed) or summed
+    if not isinstance(joined, ast.Call) or module.dotted(joined.func) not in JOINING:
+        return None
+    parts = elements_of(program, module, joined.args[0]) if joined.args else None
+    kinds = [
+        reduction_of(program, where, part, accumulation, depth + 1) for where, part in parts or ()
+    ]
+    return reduce(added, kinds) if kinds and Reduction.UNKNOWN not in kinds else None
 
 
 def makers_of(program: Program, module: Module, name: ast.Name, depth: int = 0) -> list[ast.expr]:

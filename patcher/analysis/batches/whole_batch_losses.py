@@ -27,11 +27,10 @@ from ..settings.in_batch_negatives import (
     transposed_operand,
 )
 from ..training.train_loops import TrainLoop
+from .batch_scales import MOMENTS, SPREADS, is_over_examples, weights_by_batch
 from .loss_names import names_of_losses
 
 LOGARITHMS = ("log", "log2", "log10", "log1p")
-MOMENTS = ("mean", "sum")
-SPREADS = ("var", "std")
 COMPARES = re.compile(r"p_?dist|pair|kernel|mmd|relation|dist_?mat", re.IGNORECASE)
 LOSS = re.compile(
     r"loss|criteri|coral|mmd|barlow|twins|corr|cov|redundan|vic_?reg|whiten", re.IGNORECASE
@@ -93,10 +92,21 @@ def evidences_in_steps(loop: TrainLoop) -> Iterator[Evidence]:
             yield node, f"{name} chooses by their losses among the examples of this rank alone"
         elif is_spectrum(module, node):
             yield node, f"{module.text(node)[:60]} has the singular values of the whole batch"
+    for call in calls:
+        if gives_twice(call) and of_losses & bound_names(module.statement(call)):
+            text = ", ".join(map(module.text, call.args[: len(call.args) // 2]))
+            yield call, f"{module.last_name(call.func)}() compares {text[:60]} with itself"
     for product in within(body, ast.BinOp):
         is_sum = isinstance(product.op, ast.MatMult) and is_turned(product.left)
         if is_sum and of_losses.intersection(bound_names(module.statement(product))):
             yield product, f"{module.text(product)[:60]} sums over the batch"
+
+
+def gives_twice(call: ast.Call) -> bool:
+    """``criterion(vectors, labels, vectors, labels)``."""
+    half = len(call.args) // 2
+    is_even = half > 1 and len(call.args) == 2 * half
+    return is_even and all(map(same_code, call.args[:half], call.args[half:]))
 
 
 def steps_within(loop: TrainLoop) -> Iterator[Evidence]:
@@ -138,6 +148,10 @@ def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iter
             yield call, f"{name} chooses by their losses among the examples of this rank alone"
         elif LOSS.search(named) and is_spectrum(module, call):
             yield call, f"{module.text(call)[:60]} has the singular values of the whole batch"
+    if LOSS.search(named):
+        yield from weights_by_batch(module, function)
+        for turned in turned_around(module, calls):
+            yield turned, f"{module.text(turned)[:60]} scores the examples of a batch"
     for product in pairs_of_features(module, function) if LOSS.search(named) else ():
         yield product, f"{module.text(product)[:60]} sums over the batch"
     yield from relations(module, function, bool(COMPARES.search(named)))
@@ -146,13 +160,6 @@ def evidences(module: Module, function: Function, calls: list[ast.Call]) -> Iter
         is_whole = not is_within_examples(each.node) and not same_code(each.rows, each.columns)
         if is_whole and shared & {*parameters(function)} and "self" not in shared:
             yield each.node, f"{module.text(each.rows)[:60]} is scored against the whole batch"
-
-
-def is_over_examples(module: Module, call: ast.Call) -> bool:
-    """``x.mean(0)``, ``x.sum(dim=0)``, ``torch.mean(x, dim=0)``."""
-    is_function = module.dotted(call.func).startswith("torch.")
-    axis = argument(call, int(is_function), "dim") or argument(call, int(is_function), "axis")
-    return isinstance(axis, ast.Constant) and axis.value == 0 and axis.value is not False
 
 
 def is_of_losses(module: Module, call: ast.Call) -> bool:
@@ -249,6 +256,30 @@ def pairs_of_features(module: Module, function: Function) -> Iterator[ast.expr]:
             left = call.func.value if isinstance(call.func, ast.Attribute) else None
         if left is not None and is_turned(left):
             yield call
+
+
+def turned_around(module: Module, calls: list[ast.Call]) -> Iterator[ast.Call]:
+    """``torch.matmul(z, z.transpose(1, 2))`` of ``z = z.transpose(0, 1)``: pairs of examples."""
+    for call in calls:
+        match call:
+            case ast.Call(
+                args=[
+                    ast.Name(id=name) as rows,
+                    ast.Call(func=ast.Attribute(value=ast.Name(id=columns), attr="transpose")),
+                ]
+            ) if name == columns and module.last_name(call.func) in ("matmul", "bmm"):
+                made = module.definition(rows, rows)
+                if made is not None and changes_place_of_examples(made):
+                    yield call
+
+
+def changes_place_of_examples(value: ast.expr) -> bool:
+    """``z.transpose(0, 1)`` and ``z.permute(1, 0, 2)``."""
+    match value:
+        case ast.Call(func=ast.Attribute(attr="transpose" | "permute"), args=axes):
+            numbers = [each.value for each in axes if isinstance(each, ast.Constant)]
+            return numbers[:2] in ([0, 1], [1, 0])
+    return False
 
 
 def is_turned(node: ast.expr) -> bool:

@@ -243,6 +243,8 @@ def transposed_operand(node: ast.expr) -> ast.expr | None:
     match node:
         case ast.Call(func=ast.Attribute(value=inner, attr="contiguous"), args=[]):
             return transposed_operand(inner)
+        case ast.Attribute(value=inner, attr="data"):
+            return transposed_operand(inner)
         case ast.Call(func=ast.Attribute(value=ast.Name("torch"), attr=name), args=[inner, *_]):
             return inner if name in TRANSPOSES else None
     inner = node.func if isinstance(node, ast.Call) else node
