@@ -1,0 +1,61 @@
+"""Code that runs only where a user chose it: by an option, or by the kind of a file."""
+
+from __future__ import annotations
+
+import ast
+
+from ...source.module import Module
+from ...source.tree import Function, everywhere
+from ..language.conditions import tests_that_hold
+from ..training.program import Program
+from .certain_reach import needs_option
+
+KIND_OF_FILE = ("endswith", "splitext", "suffix")
+
+
+def choice_on_every_way(program: Program, module: Module, node: ast.AST) -> ast.expr | None:
+    """A test of a choice that stands on every known way to a place; None where one has none.
+
+    ``args.export`` of a switch, ``args.kind == "tar"`` of an option whose default is another, and
+    ``path.endswith(".tar")``.
+    """
+    found: ast.expr | None = None
+    seen: set[Function] = set()
+    unseen: list[tuple[Module, ast.AST]] = [(module, node)]
+    while unseen:
+        where, place = unseen.pop()
+        tests = tests_that_hold(where, place)
+        chosen = next((test for test in tests if is_choice(program, where, test)), None)
+        if chosen is not None:
+            found = chosen
+            continue
+        function = where.function(place)
+        callers = [] if function is None else program.callers(function)
+        if function is None or not callers:
+            return None
+        if function not in seen:
+            seen.add(function)
+            unseen += callers
+    return found
+
+
+def is_choice(program: Program, module: Module, test: ast.expr) -> bool:
+    """Whether a test fails with the default options, or asks for the kind of a file."""
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(is_choice(program, module, part) for part in test.values)
+    if needs_option(program, module, test):
+        return True
+    match test:
+        case ast.Compare(left=left, ops=[ast.Eq()], comparators=[ast.Constant(value=str(kind))]):
+            calls = everywhere(left, ast.Call)
+            if any(module.last_name(call.func) in KIND_OF_FILE for call in calls):
+                return True
+            if not isinstance(left, ast.Attribute):
+                return False
+            option = program.options.get(left.attr)
+            is_set = any(each.attribute_values.get(left.attr) for each in program.modules)
+            is_told = option is not None and isinstance(option.default, str)
+            return left.attr == "suffix" or (is_told and option.default != kind and not is_set)
+        case ast.Call(func=ast.Attribute(attr="endswith")):
+            return True
+    return False
