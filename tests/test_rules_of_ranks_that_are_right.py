@@ -358,6 +358,13 @@ def test_an_error_is_what_happens_with_the_default_options(test: str, is_chosen:
     assert (finding.severity is Severity.DEGRADED) is is_chosen
 
 
+def test_what_the_training_is_asked_for_by_is_no_choice() -> None:
+    trains = textwrap.indent(STEPS, "        ")
+    text = CHOSEN.format(test="args.measure").replace("\nmain()", trains + "main()")
+    (finding,) = found("DF406", "import argparse, json" + GROUP + text)
+    assert finding.severity is not Severity.DEGRADED
+
+
 def test_a_function_that_returns_what_it_is_called_for_again_has_an_end() -> None:
     text = """
 def place(tree, depth=0):

@@ -23,7 +23,7 @@ from ..analysis.effects.met_between import waits_between
 from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.effects.written_paths import is_memory, is_of_one_example, is_open_file
 from ..analysis.models.wrapping import averages_otherwise
-from ..analysis.ranks.by_choice import choice_on_every_way
+from ..analysis.ranks.by_choice import is_chosen
 from ..analysis.ranks.manual_sharding import is_constant
 from ..analysis.ranks.rank_reach import (
     RANK_NAMES,
@@ -86,10 +86,10 @@ def findings(program: Program) -> Iterator[Finding]:
             ):
                 because = f"another rank looks for it in line {reads[0].lineno}"
                 severity = None
-                chosen = choice_on_every_way(program, module, call)
-                if chosen is not None:
+                is_asked_for = is_chosen(program, module, call)
+                if is_asked_for:
                     because += ", where a user asked for it"
-                if chosen is not None or is_doubtful(program, module, call):
+                if is_asked_for or is_doubtful(program, module, call):
                     severity = Severity.DEGRADED
                 if is_of_one_example(module, call, path):
                     because += ", unless each rank has examples of its own"

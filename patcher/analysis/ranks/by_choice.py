@@ -7,25 +7,51 @@ import ast
 from ...source.module import Module
 from ...source.tree import Function, everywhere
 from ..language.conditions import tests_that_hold
+from ..language.names import answered_once
 from ..training.program import Program
 from .certain_reach import needs_option
 
 KIND_OF_FILE = ("endswith", "splitext", "suffix")
 
 
-def choice_on_every_way(program: Program, module: Module, node: ast.AST) -> ast.expr | None:
-    """A test of a choice that stands on every known way to a place; None where one has none.
+def is_chosen(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether a test of a choice stands on every known way to a place.
 
     ``args.export`` of a switch, ``args.kind == "tar"`` of an option whose default is another, and
-    ``path.endswith(".tar")``.
+    ``path.endswith(".tar")``; not ``args.do_train``, which the training has to be asked for, too.
     """
+    chosen = choice_on_every_way(program, module, node, asked_for_training(program))
+    return chosen is not None
+
+
+@answered_once
+def asked_for_training(program: Program) -> frozenset[str]:
+    """The tests, as text, without which the program trains nothing."""
+    loops = [(loop.module, loop.steps) for loop in program.train_loops]
+    tests = [
+        (where, choice_on_every_way(program, where, steps, frozenset())) for where, steps in loops
+    ]
+    return frozenset(where.text(test) for where, test in tests if test is not None)
+
+
+def choice_on_every_way(
+    program: Program, module: Module, node: ast.AST, others: frozenset[str]
+) -> ast.expr | None:
+    """The test of a choice on one of the ways; None where one has none, but for some others."""
     found: ast.expr | None = None
     seen: set[Function] = set()
     unseen: list[tuple[Module, ast.AST]] = [(module, node)]
     while unseen:
         where, place = unseen.pop()
         tests = tests_that_hold(where, place)
-        chosen = next((test for test in tests if is_choice(program, where, test)), None)
+        chosen = next(
+            (
+                test
+                for test in tests
+                if is_choice(program, where, test) and where.text(test) not in others
+            ),
+            None,
+        )
         if chosen is not None:
             found = chosen
             continue
