@@ -212,6 +212,29 @@ class Net(torch.nn.Module):
 model = DistributedDataParallel(Net())
 """
 
+DRAWING = """
+class Masked(torch.nn.Module):
+    def orders(self, count):
+        return [numpy.random.permutation(9) for _ in range(count)]
+    def forward(self, x):
+        return self.body(x, self.orders(len(x)))
+torch.manual_seed(7 + dist.get_rank())
+Masked()(x)
+"""
+TABLE = """
+def write(kept, path):
+    torch.save(kept, path)
+{kept}
+"""
+SCORED = """
+def evaluate(model, data):
+    model.eval()
+    for x, y in DataLoader(data, sampler={sampler}):
+        print(model(x))
+for epoch in range(3):
+    evaluate(model, data)
+"""
+
 NOOP: list[tuple[str, str, str]] = [
     ("DF406", "rank 0 measures, and comes first by barriers around it",
         "import contextlib, json" + GROUP + FIRST + FLAGGED
@@ -239,6 +262,15 @@ NOOP: list[tuple[str, str, str]] = [
         "loss.backward()", 'log.update(head="loss", loss=loss)\n    loss.backward(log)')),
     ("DF106", "an address that is put together of the launcher's", "import os, torch\n"
         "import torch.distributed as dist\n" + JOINED),
+    ("DF301", "a wrapper that is chosen where it is called", GROUP.replace(
+        "DistributedDataParallel(torch", "(DistributedDataParallel if many else Plain)(torch")
+        + STEPS),
+    ("DF404", "what a model draws for its forward pass", GROUP + STEPS + DRAWING),
+    ("DF608", "a rank of each machine fetches", GROUP
+        + "if dist.get_rank() == 0 and not os.path.exists(path):\n    "
+        "urllib.request.urlretrieve(url, path)\n" + STEPS),
+    ("DF601", "the module of the program says who is the first of its machine", GROUP + STEPS
+        + "if ranks.is_local_master():\n    torch.save(1, f'{dist.get_rank()}.pt')\n"),
     ("DF302", "a layer that an argument leaves out",
         GROUP + OPTIONAL.format(before="if not features_only:\n            ") + STEPS),
     ("DF409", "a number's hash", GROUP + "port = hash(os.getuid() if posix else 1) % 9\n" + STEPS),
@@ -322,6 +354,27 @@ def test_a_model_is_loaded_by_its_own_key(net: str, key: str, is_told: bool) -> 
     assert any("comes from it whole" in each.because for each in found("DF606", text)) is is_told
 
 
+@pytest.mark.parametrize(
+    ("kept", "is_error"), [("SAVERS[Rates] = write", False), ("run(write)", True)]
+)
+def test_what_lies_in_a_table_may_never_be_called(kept: str, is_error: bool) -> None:
+    findings = found("DF601", GROUP + STEPS + TABLE.format(kept=kept))
+    assert [each.severity is not Severity.DEGRADED for each in findings] == [is_error]
+
+
+@pytest.mark.parametrize(
+    ("sampler", "is_error"),
+    [
+        ("lengths.BucketSampler(data)", False),
+        ("DistributedSampler(data) if dist.is_initialized() else None", False),
+        ("torch.utils.data.RandomSampler(data)", True),
+    ],
+)
+def test_ranks_may_go_through_equally_many_batches(sampler: str, is_error: bool) -> None:
+    findings = found("DF504", GROUP + STEPS + SCORED.format(sampler=sampler))
+    assert [each.severity is not Severity.DEGRADED for each in findings] == [is_error]
+
+
 CHOSEN = """
 def read(path):
     if os.path.exists(path):
@@ -335,6 +388,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--kind", default="folder")
     parser.add_argument("--measure", action="store_true")
+    parser.add_argument("--path", default="")
     args = parser.parse_args()
     if {test}:
         read(args.path)
@@ -349,6 +403,9 @@ main()
         ("args.path.endswith('.tar')", True),
         ("args.kind == 'tar'", True),
         ("args.measure", True),
+        ("args.measure is True", True),
+        ("args.path", True),
+        ("args.kind", False),
         ("args.kind == 'folder'", False),
         ("True", False),
     ],

@@ -82,6 +82,12 @@ def is_choice(program: Program, module: Module, test: ast.expr) -> bool:
             is_set = any(each.attribute_values.get(left.attr) for each in program.modules)
             is_told = option is not None and isinstance(option.default, str)
             return left.attr == "suffix" or (is_told and option.default != kind and not is_set)
+        case ast.Compare(left=left, ops=[ast.Is() | ast.Eq()], comparators=[ast.Constant(True)]):
+            return is_choice(program, module, left)
         case ast.Call(func=ast.Attribute(attr="endswith")):
             return True
+        case ast.Attribute(attr=name):
+            option = program.options.get(name)
+            is_set = any(each.attribute_values.get(name) for each in program.modules)
+            return option is not None and not option.default and not is_set
     return False

@@ -160,6 +160,8 @@ def is_none_or_even(module: Module, sampler: ast.expr) -> bool:
     """None, or a sampler of torch's that has equally many examples on each rank."""
     if isinstance(sampler, ast.Constant):
         return sampler.value is None
+    if isinstance(sampler, ast.IfExp):
+        return all(is_none_or_even(module, each) for each in (sampler.body, sampler.orelse))
     calls = list(everywhere(sampler, ast.Call))
     return bool(calls) and all(
         module.last_name(call.func) in (*RANK_SAMPLERS[:1], "SequentialSampler") for call in calls
