@@ -150,8 +150,9 @@ def holds_all_ranks(module: Module, group: ast.expr) -> bool:
     """``dist.group.WORLD``, and ``dist.new_group(backend="gloo")`` of no ranks in particular."""
     if isinstance(group, ast.Attribute):
         return group.attr == "WORLD"
-    is_made = isinstance(group, ast.Call) and module.last_name(group.func) == "new_group"
-    return is_made and argument(group, 0, "ranks") is None
+    if not isinstance(group, ast.Call) or module.last_name(group.func) != "new_group":
+        return False
+    return argument(group, 0, "ranks") is None
 
 
 def has_partner(

@@ -10,6 +10,7 @@ from ..language.conditions import tests_that_hold
 from ..language.names import answered_once
 from ..training.program import Program
 from .certain_reach import needs_option
+from .roles import UNKNOWN
 
 KIND_OF_FILE = ("endswith", "splitext", "suffix")
 
@@ -78,16 +79,22 @@ def is_choice(program: Program, module: Module, test: ast.expr) -> bool:
                 return True
             if not isinstance(left, ast.Attribute):
                 return False
-            option = program.options.get(left.attr)
-            is_set = any(each.attribute_values.get(left.attr) for each in program.modules)
-            is_told = option is not None and isinstance(option.default, str)
-            return left.attr == "suffix" or (is_told and option.default != kind and not is_set)
+            default = untouched_default(program, left.attr)
+            is_another = isinstance(default, str) and default != kind
+            return left.attr == "suffix" or is_another
         case ast.Compare(left=left, ops=[ast.Is() | ast.Eq()], comparators=[ast.Constant(True)]):
             return is_choice(program, module, left)
         case ast.Call(func=ast.Attribute(attr="endswith")):
             return True
         case ast.Attribute(attr=name):
-            option = program.options.get(name)
-            is_set = any(each.attribute_values.get(name) for each in program.modules)
-            return option is not None and not option.default and not is_set
+            default = untouched_default(program, name)
+            return default is not UNKNOWN and not default
     return False
+
+
+def untouched_default(program: Program, name: str) -> object:
+    """The default of an option that nothing sets; UNKNOWN for anything else."""
+    option = program.options.get(name)
+    if option is None or any(each.attribute_values.get(name) for each in program.modules):
+        return UNKNOWN
+    return option.default
