@@ -230,6 +230,9 @@ def composed_address(program: Program, module: Module, method: ast.expr) -> str:
     """``"tcp://" + args.ip + ":" + args.port``, also under a name, with nothing from outside."""
     values = [method]
     if isinstance(method, ast.Name):
+        stores = module.stores.get((module.function(method), method.id), ())
+        if any(isinstance(module.parents[store], ast.AugAssign) for store in stores):
+            return ""  # address += ip + ":" + port
         values = [value for where, value in values_of(program, module, method) if where is module]
     for value in values:
         texts = [each for each in everywhere(value, ast.Constant) if isinstance(each.value, str)]

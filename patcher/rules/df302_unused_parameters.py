@@ -162,6 +162,7 @@ def layer_attributes(module: Module, owner: ast.ClassDef) -> Iterator[str]:
                 and isinstance(target, ast.Attribute)
                 and isinstance(target.value, ast.Name)
                 and target.value.id == "self"
+                and not isinstance(module.parents[stmt], ast.If)  # an argument may leave it out
             ):
                 yield target.attr
 

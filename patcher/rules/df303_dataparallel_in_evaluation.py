@@ -68,7 +68,7 @@ def findings(program: Program) -> Iterator[Finding]:
             )
             yield Finding(module, call, because, edits)
         elif has_group and roles_reaching_in_function(module, call) & RANKS:
-            if is_without_group(program, module, call):
+            if is_without_group(program, module, call) or is_other_choice(module, call):
                 continue
             if is_on_own_card(module, call) or averaged_beside(program):
                 continue
@@ -111,6 +111,22 @@ def is_without_group(program: Program, module: Module, call: ast.Call) -> bool:
         for up in module.ancestors(call)
         if isinstance(up, ast.If) and module.function(up) is module.function(call)
         for asked in [condition(module, up)]
+    )
+
+
+def is_other_choice(module: Module, call: ast.Call) -> bool:
+    """Whether a test that cannot be told wraps for ranks in one branch, and by a call in another.
+
+    ``if opt["dist"]: net = DistributedDataParallel(net)`` and ``else: net = DataParallel(net)``.
+    """
+    return any(
+        is_within(call, up.orelse)
+        and any(
+            module.last_name(each.func) == "DistributedDataParallel"
+            for each in within(up.body, ast.Call)
+        )
+        for up in module.ancestors(call)
+        if isinstance(up, ast.If) and module.function(up) is module.function(call)
     )
 
 

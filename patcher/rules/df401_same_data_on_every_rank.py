@@ -38,7 +38,7 @@ from ...record import replace
 from ..analysis.batches.batch_taint import NotDealtError
 from ..analysis.batches.drawn_examples import drawn_example, ranks_draw_alike
 from ..analysis.models.wrapping import never_steps
-from ..analysis.ranks.batch_samplers import deals_by_rank
+from ..analysis.ranks.batch_samplers import deals_by_rank, is_own_dealer
 from ..analysis.ranks.dealing import (
     SHARE_OF_DRAWN,
     deals,
@@ -298,6 +298,7 @@ def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Findi
     elif (
         not samplers_of_ranks(program, loader)
         and not any(map(draws_apart, loader.samplers))
+        and not any(is_own_dealer(program, loader.module, each) for each in loader.samplers)
         and not shares_batches(loader)
         and not is_dealt_by_function(program, loader)
     ):

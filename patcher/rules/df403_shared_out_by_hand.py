@@ -11,7 +11,8 @@ Fix          Every rank reads what a lone process reads: of "if args.local_rank 
 Fix safety   Safe: the branch of a lone process stays as it is. Each rank then holds all examples in
              memory. Only reported without such a branch, as what deals equal shares is right, and
              where a loop's batches come from no DataLoader that is found: nothing else would deal.
-             A sampler that deals for ever, or fills its list up to a size of its own, is left.
+             A sampler that deals for ever, or fills its list up to a size of its own, is left; any
+             other sampler, and shares that nothing found trains on, are a note.
              There, a local rank that picks the share becomes get_rank(): the same, on one node.
 Source       torch.utils.data.distributed.DistributedSampler; hazards counted in 6 of 134 scripts
 """
@@ -20,6 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.ranks.manual_sharding import (
+    WORLD_NAMES,
     assignments,
     looks_like_rank,
     manual_shards,
@@ -29,7 +31,7 @@ from ..analysis.training.program import Program
 from ..editing.edits import Import, Rewrite, Unwrap
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, is_true, mentions
+from ..source.tree import FUNCTIONS, is_false, is_inside, is_true, keyword, mentions
 
 CODE, SEVERITY, SAFETY = "DF403", Severity.ERROR, Safety.SAFE
 
@@ -56,14 +58,16 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from of_one_node(program, module, stmt.orelse if is_first else stmt.body)
     if not branches or unfound is not None:
         for module, node in shares:
-            if deals_alike(module, node):
+            if deals_alike(module, node) or leaves_all(module, node):
                 continue
             text = " ".join(module.text(node).split())
             because = f"{text} keeps this rank's share only"
             if unfound is not None:
                 where = f"line {unfound.steps.lineno} of {unfound.module.source.file}"
                 because += f"; {where} goes over no DataLoader that is found, to be dealt instead"
-            yield Finding(module, node, because, severity=Severity.DEGRADED)
+            is_sure = unfound is None and not is_of_sampler(module, node)
+            severity = Severity.DEGRADED if is_sure else Severity.NOTE
+            yield Finding(module, node, because, severity=severity)
 
 
 def deals_alike(module: Module, node: ast.expr) -> bool:
@@ -76,12 +80,66 @@ def deals_alike(module: Module, node: ast.expr) -> bool:
             break
         if isinstance(up, ast.While) and is_true(up.test):
             return True
-    owner = module.enclosing_class(node)
-    if owner is None or not any(module.last_name(b).endswith("Sampler") for b in owner.bases):
-        return False
+    dealt = node.value if isinstance(node, ast.Subscript) else None
+    even = keyword(dealt, "even_divisible") if isinstance(dealt, ast.Call) else None
+    if even is not None and not is_false(even.value):
+        return True  # MONAI's partition_dataset() fills the shares up
     cut = node.slice if isinstance(node, ast.Subscript) else None
     end = cut.upper if isinstance(cut, ast.Slice) else None
-    return isinstance(end, ast.Name | ast.Attribute)
+    if not isinstance(end, ast.Name | ast.Attribute):
+        return False
+    if is_of_sampler(module, node):
+        return True
+    return is_of(module, node, "IterableDataset") and any(
+        mentions(value, word) for value in sizes_of(module, end) for word in WORLD_NAMES
+    )
+
+
+def is_of_sampler(module: Module, node: ast.expr) -> bool:
+    """Whether a class of a sampler is around an expression, by its base or its name."""
+    owner = module.enclosing_class(node)
+    is_named = owner is not None and owner.name.endswith("Sampler")
+    return is_named or is_of(module, node, "Sampler")
+
+
+def is_of(module: Module, node: ast.expr, base: str) -> bool:
+    """Whether the class around an expression has a base whose name ends so."""
+    owner = module.enclosing_class(node)
+    bases = [] if owner is None else owner.bases
+    plain = [each.value if isinstance(each, ast.Subscript) else each for each in bases]
+    return any(module.last_name(each).endswith(base) for each in plain)
+
+
+def sizes_of(module: Module, end: ast.Name | ast.Attribute) -> list[ast.expr]:
+    """The values of the size up to which a list is dealt, ``self.total_size``."""
+    if isinstance(end, ast.Attribute):
+        return list(module.attribute_values.get(end.attr, ()))
+    return module.alternatives(end, end)
+
+
+def leaves_all(module: Module, node: ast.expr) -> bool:
+    """Whether a test for this rank's examples leaves the others where they are, in another form.
+
+    ``if index % world_size == rank: samples[index] = read(path)`` and ``else: … = path``.
+    """
+    for up in module.ancestors(node):
+        if isinstance(up, FUNCTIONS):
+            return False
+        if isinstance(up, ast.If) and (node is up.test or is_inside(node, up.test)):
+            ways = [filled_by(module, block) for block in (up.body, up.orelse)]
+            return bool(ways[0] & ways[1])
+    return False
+
+
+def filled_by(module: Module, block: list[ast.stmt]) -> set[str]:
+    """What a block binds an element of, or appends to: its text."""
+    targets = [each for stmt in block if isinstance(stmt, ast.Assign) for each in stmt.targets]
+    found = {module.text(each) for each in targets if isinstance(each, ast.Subscript)}
+    for stmt in block:
+        called = stmt.value if isinstance(stmt, ast.Expr) else None
+        if isinstance(called, ast.Call) and module.last_name(called.func) == "append":
+            found.add(module.text(called.func))
+    return found
 
 
 def of_one_node(program: Program, module: Module, body: list[ast.stmt]) -> Iterator[Finding]:

@@ -32,6 +32,7 @@ from ..source.module import Module
 from ..source.tree import (
     Function,
     below,
+    has_forward,
     keyword,
     mentions,
     precedes,
@@ -85,7 +86,8 @@ def findings(program: Program) -> Iterator[Finding]:
             draws = [draw for draw in draws if draw not in unseeded]
         elif not any(is_above(where, made, *draw) for draw in unseeded):
             module, call = unseeded[0]
-            because = f"nothing seeds {module.dotted(call.func)}, line {call.lineno}"
+            file = "" if module is where else f" of {module.source.file}"
+            because = f"nothing seeds {module.dotted(call.func)}, line {call.lineno}{file}"
             edits = draw_alike(where, made)
             severity = Severity.DEGRADED
             yield Finding(where, made, because, edits, severity=severity, safety=Safety.SAFE)
@@ -173,6 +175,7 @@ def random_draws(module: Module) -> Iterator[ast.Call]:
         if (
             module.dotted(call.func) in DRAW_FUNCTIONS
             and not (function is not None and function.name.startswith(PER_EXAMPLE_FUNCTIONS))
+            and not ((owner := module.enclosing_class(call)) is not None and has_forward(owner))
             and not any(isinstance(n, ast.Name) and "loader" in n.id for n in below(call))
             and keyword(call, "generator") is None  # which is seeded by itself
         ):

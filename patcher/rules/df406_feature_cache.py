@@ -20,8 +20,10 @@ from collections.abc import Iterator
 
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.met_between import waits_between
+from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.effects.written_paths import is_memory, is_of_one_example, is_open_file
 from ..analysis.models.wrapping import averages_otherwise
+from ..analysis.ranks.by_choice import is_chosen
 from ..analysis.ranks.manual_sharding import is_constant
 from ..analysis.ranks.rank_reach import (
     RANK_NAMES,
@@ -71,6 +73,8 @@ def findings(program: Program) -> Iterator[Finding]:
             ]
             if holds_file_lock(program, module, call):
                 reads = [read for read in reads if not holds_file_lock(program, module, read)]
+            if is_left_behind(program, module, call):
+                reads = [each for each in reads if not comes_behind_rank_0(program, module, each)]
             reads = [read for read in reads if not meet_between(program, module, read, call)]
             if not reads:
                 told = [*handed_cache(program, module, call, path, edits)]
@@ -82,12 +86,22 @@ def findings(program: Program) -> Iterator[Finding]:
             ):
                 because = f"another rank looks for it in line {reads[0].lineno}"
                 severity = None
-                if is_doubtful(program, module, call):
+                is_asked_for = is_chosen(program, module, call)
+                if is_asked_for:
+                    because += ", where a user asked for it"
+                if is_asked_for or is_doubtful(program, module, call):
                     severity = Severity.DEGRADED
                 if is_of_one_example(module, call, path):
                     because += ", unless each rank has examples of its own"
                     severity, edits = Severity.DEGRADED, ()
                 yield Finding(module, call, because, edits, severity=severity)
+
+
+def is_left_behind(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether rank 0 alone writes a file, and the other ranks come when it has left."""
+    return comes_behind_rank_0(program, module, call) and Role.OTHER not in roles_reaching(
+        program, module, call
+    )
 
 
 def handed_cache(

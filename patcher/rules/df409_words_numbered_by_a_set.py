@@ -27,7 +27,7 @@ from ..analysis.training.words import holds_words
 from ..editing.edits import Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import is_plain_call, mentions, within
+from ..source.tree import argument_values, is_plain_call, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF409", Severity.ERROR, Safety.SAFE
 
@@ -76,10 +76,27 @@ def numbered_by_hash(program: Program) -> Iterator[Finding]:
             is_cut
             and is_plain_call(call, "hash")
             and not program.callees(module, call)
+            and not all(map(is_number, argument_values(call)))
             and roles_reaching(program, module, call) >= RANKS
         ):
             because = "the hash of a string is another number in each process, if it is of one"
-            yield Finding(module, call, because, severity=Severity.DEGRADED)
+            of_several = any(isinstance(each, ast.Tuple) for each in argument_values(call))
+            severity = Severity.NOTE if of_several else Severity.DEGRADED  # hash((seed, epoch))
+            yield Finding(module, call, because, severity=severity)
+
+
+def is_number(value: ast.expr) -> bool:
+    """Whether a value is a number by how it is made, or a tuple of numbers."""
+    match value:
+        case ast.Constant():
+            return isinstance(value.value, int | float)
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)):
+            return name in ("int", "len", "id", "ord", "round", "getuid", "getpid", "time")
+        case ast.IfExp(body=body, orelse=other) | ast.BinOp(left=body, right=other):
+            return is_number(body) and is_number(other)
+        case ast.Tuple(elts=parts):
+            return all(map(is_number, parts))
+    return False
 
 
 def sort(module: Module, unsorted: ast.expr) -> Rewrite:

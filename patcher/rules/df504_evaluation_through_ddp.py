@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from ..analysis.models.buffers import forward_meets, is_bare
 from ..analysis.models.wrapping import wraps_for_good
+from ..analysis.ranks.batch_samplers import PLAIN
 from ..analysis.ranks.evaluating_ranks import gets_the_module, may_be_bare, ranks_keep_pace
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.frameworks import RANK_SAMPLERS
@@ -196,13 +197,13 @@ def severity_of(program: Program, evaluation: Evaluation) -> Severity | None:
 
 
 def deals_itself(evaluation: Evaluation) -> bool:
-    """Whether a sampler of the program's own deals the examples: it may deal all ranks as many."""
+    """Whether a sampler that is not torch's deals the examples: it may deal all ranks as many."""
     names = {
         evaluation.loader.module.last_name(call.func)
         for sampler in evaluation.loader.samplers
         for call in everywhere(sampler, ast.Call)
     }
-    return any("Distributed" in name and name not in RANK_SAMPLERS for name in names)
+    return any(name.endswith("Sampler") and name not in (*RANK_SAMPLERS, *PLAIN) for name in names)
 
 
 def first_need(evaluation: Evaluation) -> ast.stmt:

@@ -4,7 +4,7 @@ What         A barrier, an all-reduce or a gather, a function that always calls 
              loop, under a test that only some ranks pass or after an exit that some ranks take; an
              exit from the training loop that each rank takes by its own loss, metric or clock, or a
              step that it leaves out by these. Barriers that rank 0 and the others each pass once
-             ("rank 0 first") are a pair and fine.
+             ("rank 0 first") are a pair and fine; a collective of a group may be, and is a note.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
@@ -21,6 +21,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ..analysis.effects.written_paths import values_of
 from ..analysis.language.first_rounds import first_round_comes_to
 from ..analysis.ranks.certain_reach import may_never_hold
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
@@ -48,7 +49,17 @@ from ..editing.edits import Define, Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.branches import exclusive
 from ..source.module import Module
-from ..source.tree import Function, bound_names, everywhere, is_elif, is_inside, mentions, within
+from ..source.tree import (
+    Function,
+    argument,
+    bound_names,
+    everywhere,
+    is_elif,
+    is_inside,
+    keyword,
+    mentions,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF506", Severity.ERROR, Safety.SAFE
 
@@ -112,8 +123,41 @@ def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Ite
                 because = f"only {role.value} can reach it"
                 if name in wrappers:
                     because = f"only {role.value} calls {name}(), where ranks wait for each other"
+                if is_of_some_ranks(module, call):
+                    because += ", unless its group is of ranks that all do"
+                    yield Finding(module, call, because, severity=Severity.NOTE)
+                    continue
                 edits = open_barrier_gate(program, module, call) if call in barriers else ()
                 yield Finding(module, call, because, edits)
+
+
+def is_of_some_ranks(module: Module, call: ast.Call) -> bool:
+    """Whether a collective is told a group, and not one that surely holds all ranks."""
+    named = keyword(call, "group")
+    group = named.value if named is not None else None
+    if group is None and module.last_name(call.func) in ("barrier", "monitored_barrier"):
+        group = call.args[0] if call.args else None
+    if group is None:  # by its place behind the tensors: dist.all_reduce(x, op, self.group)
+        group = next((each for each in call.args[1:] if names_group(module, each)), None)
+    if group is None or (isinstance(group, ast.Constant) and group.value is None):
+        return False
+    return not any(holds_all_ranks(module, each) for each in (group, *values_of(module, group)))
+
+
+def names_group(module: Module, node: ast.expr) -> bool:
+    """``group``, ``self.pp_group`` and ``get_group()``."""
+    node = node.func if isinstance(node, ast.Call) else node
+    is_named = isinstance(node, ast.Name | ast.Attribute)
+    return is_named and module.last_name(node).lower().endswith("group")
+
+
+def holds_all_ranks(module: Module, group: ast.expr) -> bool:
+    """``dist.group.WORLD``, and ``dist.new_group(backend="gloo")`` of no ranks in particular."""
+    if isinstance(group, ast.Attribute):
+        return group.attr == "WORLD"
+    if not isinstance(group, ast.Call) or module.last_name(group.func) != "new_group":
+        return False
+    return argument(group, 0, "ranks") is None
 
 
 def has_partner(

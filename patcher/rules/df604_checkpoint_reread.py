@@ -34,6 +34,7 @@ from ..analysis.effects.path_text import is_option
 from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.effects.written_paths import clock_in, is_memory, names_rank, spelled_with
 from ..analysis.models.loaded_models import holds_used_model
+from ..analysis.ranks.by_choice import is_chosen
 from ..analysis.ranks.certain_reach import OF_A_RANK
 from ..analysis.ranks.own_scores import own_score_in
 from ..analysis.ranks.rank_reach import (
@@ -218,7 +219,8 @@ def too_early(program: Program, module: Module, call: ast.Call, saved: ast.Call)
     elif is_called_where_missing(program, module, place):
         because += "; a barrier cannot stand there, where ranks come that do not find a file"
         edits = ()
-    severity = Severity.DEGRADED if is_doubtful(program, module, call) else Severity.ERROR
+    is_sure = not is_chosen(program, module, call) and not is_doubtful(program, module, call)
+    severity = Severity.ERROR if is_sure else Severity.DEGRADED
     return Finding(module, call, because, edits, severity=severity)
 
 

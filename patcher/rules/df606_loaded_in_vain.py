@@ -101,8 +101,15 @@ def pickled_objects(
     ):
         return
     if not saved:
-        whole = whole_objects(module, call, saves)
-        if whole is not None and holds_whole_model(program, module, call):
+        whole = next(
+            (
+                value
+                for value, item in whole_objects(module, call, saves)
+                if holds_whole_model(program, module, item)
+            ),
+            None,
+        )
+        if whole is not None:
             because = f"a model comes from it whole, as line {whole.lineno} saves it"
             yield Finding(module, call, because, (Rewrite(last, UNRESTRICTED, after=True),))
             return
@@ -126,32 +133,33 @@ def pickled_objects(
     )
 
 
-def whole_objects(module: Module, load: ast.Call, saves: list[Save]) -> ast.expr | None:
-    """What the program saves of which a load takes the objects, by their keys or their number.
+def whole_objects(
+    module: Module, load: ast.Call, saves: list[Save]
+) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """What the program saves whose objects a load takes, by key or number, with where it does.
 
     ``model = checkpoint["model"]`` of ``{"model": model}``; ``net, opt = torch.load(path)``.
     """
     stmt = module.statement(load)
     if not (isinstance(stmt, ast.Assign) and stmt.value is load and len(stmt.targets) == 1):
-        return None
+        return
     (target,) = stmt.targets
-    keys = {
-        user.slice.value
+    items = [
+        (user.slice.value, user)
         for name in module.occurrences(target.id if isinstance(target, ast.Name) else "")
         if isinstance(user := module.parents[name], ast.Subscript)
         and isinstance(user.slice, ast.Constant)
         and module.function(name) is module.function(stmt)
-    }
+    ]
     for saver, value, _ in saves:
         match saver.definition(value, value) or value, target:
             case ast.Dict(keys=names, values=values), ast.Name():
                 for key, part in zip(names, values, strict=True):
-                    if isinstance(key, ast.Constant) and key.value in keys and is_bare(saver, part):
-                        return value
+                    if isinstance(key, ast.Constant) and is_bare(saver, part):
+                        yield from ((value, item) for name, item in items if name == key.value)
             case (ast.List(elts=parts) | ast.Tuple(elts=parts), ast.Tuple() | ast.List()):
                 if len(parts) == len(target.elts) and any(is_bare(saver, part) for part in parts):
-                    return value
-    return None
+                    yield value, load
 
 
 def is_bare(module: Module, part: ast.expr) -> bool:

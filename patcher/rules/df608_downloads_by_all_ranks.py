@@ -128,7 +128,10 @@ def fetched_by_all(
     program: Program, module: Module, test: ast.If, call: ast.Call
 ) -> Iterator[Finding]:
     """The findings of a file that every rank fetches where it is not there."""
-    if not roles_reaching(program, module, test) >= RANKS or not program.is_live(module, test):
+    places = (test, call)
+    if not all(roles_reaching(program, module, each) >= RANKS for each in places):
+        return
+    if not program.is_live(module, test):
         return
     if (
         is_surely_entered(program, module.function(test))

@@ -165,6 +165,15 @@ def old_methods(module: Module, owner: ast.ClassDef) -> Iterator[Finding]:
         for node in everywhere(owner, ast.Attribute)
     )
     for node in () if is_own else everywhere(owner, ast.Attribute):
+        if asks_for_release(module, node):
+            continue
         if node.attr == "tokenizer" and module.text(node.value) == "self":
             because = "the Trainer has no tokenizer"
             yield Finding(module, node, because, (Rewrite(node, "self.processing_class"),))
+
+
+def asks_for_release(module: Module, node: ast.AST) -> bool:
+    """Whether code is for one release: under a test of the version, or of what an object has."""
+    tests = [up.test for up in module.ancestors(node) if isinstance(up, ast.If | ast.IfExp)]
+    texts = [module.text(test) for test in tests]
+    return any("version" in text.lower() or "hasattr(" in text for text in texts)

@@ -125,6 +125,7 @@ class Module:
         self.graph: Resolver | None = None  # set by the program that the module is part of
         # The value of an expression for each rank role, filled in by analysis/ranks/rank_reach.
         self.role_values: dict[ast.expr, tuple[object, ...]] = {}
+        self.element_values: dict[tuple[ast.Call, int], tuple[object, ...]] = {}
         self._nodes: dict[type[ast.AST], list[Any]] = self.answers.setdefault("nodes", {})
         if "tables" not in self.answers:
             self.answers["tables"] = self._tables()

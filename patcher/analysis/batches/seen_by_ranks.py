@@ -14,6 +14,7 @@ from ...source.tree import (
     everywhere,
     first_parameter,
     is_inside,
+    precedes,
     within,
 )
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
@@ -30,6 +31,7 @@ FILLING = {
 }
 WORD = re.compile("[A-Z]?[a-z]+")  # of a method's name
 MAX_METHODS = 3  # of one object, that call each other
+BAR = re.compile("progress|bar$|^log|logger", re.IGNORECASE)  # what shows how far the steps are
 JOINING = re.compile("gather|all_?reduce|broadcast|_share", re.IGNORECASE)
 
 Kept = tuple[ast.stmt, str]
@@ -64,13 +66,22 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
 def bound_behind(loop: TrainLoop) -> set[ast.expr]:
     """Values that an epoch gives to names of its steps outside of these, which bind them anew.
 
-    ``loss = total / steps`` behind the steps is of no loss that a step goes back from.
+    ``loss = total / steps`` behind the steps is of no loss that a step goes back from, and neither
+    is ``loss = meter.mean()`` behind the backward pass of one whose loss is made anew above.
     """
     anew = made_anew(loop.steps.body)
-    return {
+    outside = {
         stmt.value
         for stmt in within([] if loop.epochs is None else loop.epochs.body, ast.Assign)
         if taking(stmt.targets) <= anew and not is_inside(stmt, loop.steps)
+    }
+    backwards = [call for call in loop.backwards if is_inside(call, loop.steps)]
+    is_behind = {stmt: all(precedes(call, stmt) for call in backwards) for stmt in loop.steps.body}
+    above = made_anew([stmt for stmt, behind in is_behind.items() if not behind])
+    return outside | {
+        stmt.value
+        for stmt, behind in is_behind.items()
+        if behind and backwards and isinstance(stmt, ast.Assign) and taking(stmt.targets) <= above
     }
 
 
@@ -99,7 +110,8 @@ def bars(module: Module, iterated: ast.expr) -> set[str]:
     return {
         name
         for name, value in values
-        if isinstance(value, ast.Call) and module.last_name(value.func) in AROUND
+        if isinstance(value, ast.Call)
+        and (module.last_name(value.func) in AROUND or BAR.search(module.last_name(value.func)))
     }
 
 
@@ -134,12 +146,32 @@ def filled(
     for call in within(body, ast.Call):
         func = call.func
         if isinstance(func, ast.Attribute) and may_fill(program, func.attr):
+            if gives_another(program, module, call) or is_log(call):
+                continue
             if func.attr == "write" and all(is_written(module, each) for each in call.args):
                 continue  # of a file in a dictionary: config["log"].write(line)
             given = set().union(*map(contents, argument_values(call)))
             if given & known:
                 kept = names_in(func.value) - anew - module.aliases.keys()
                 yield from ((module.statement(call), name) for name in kept)
+
+
+def is_log(call: ast.Call) -> bool:
+    """``log.update(head="loss", total=loss)``: numbers under a heading are for who reads them."""
+    return any(
+        word.arg in ("head", "tag", "prefix") and isinstance(word.value, ast.Constant)
+        for word in call.keywords
+    )
+
+
+def gives_another(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a library's method adds to what it gets, and returns it: ``x = s.add_noise(x)``."""
+    words = {word.lower() for word in WORD.findall(module.last_name(call.func))}
+    return (
+        words & FILLING == {"add"}
+        and not isinstance(module.parents[call], ast.Expr)
+        and module.last_name(call.func) not in program.functions_by_name
+    )
 
 
 def is_written(module: Module, value: ast.expr) -> bool:

@@ -9,10 +9,10 @@ from ...source.tree import Function, everywhere, precedes, within
 from ..language.names import answered_once
 from ..training.program import Program
 
-# Of accelerate, transformers, Lightning and ignite.
+# Of accelerate, transformers, Lightning, ignite and ColossalAI.
 AHEAD = {
     *("main_process_first", "local_main_process_first", "rank_zero_first", "one_rank_first"),
-    "torch_distributed_zero_first",
+    *("torch_distributed_zero_first", "priority_execution"),
 }
 EXISTS = {"exists", "isfile", "isdir", "is_file", "is_dir", "listdir", "glob"}
 MAX_DEPTH = 3  # calls above the place

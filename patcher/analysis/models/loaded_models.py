@@ -41,7 +41,7 @@ def holds_used_model(program: Program, module: Module, load: ast.Call) -> bool:
     )
 
 
-def holds_whole_model(program: Program, module: Module, load: ast.Call) -> bool:
+def holds_whole_model(program: Program, module: Module, load: ast.expr) -> bool:
     """Whether what a call loads, or an item of it, is run as a model: not its weights."""
     return any(is_run(where, node) for where, node in places_of(program, module, load))
 

@@ -350,6 +350,7 @@ def models_handed_over(program: Program) -> list[str]:
         if precedes(stmt, optimizer) and not is_move_of(where, stmt)
         for value in argument_values(stmt.value)
         if isinstance(value, ast.Name | ast.Attribute)
+        and where.text(value) not in map(where.text, stmt.targets)  # groups = by_rate(groups)
         and not LOSS.search(last_part(where.text(value)))
     ]
 

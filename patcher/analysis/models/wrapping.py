@@ -50,15 +50,23 @@ def divides_tensors(module: Module) -> bool:
     )
 
 
+def chosen_to_call(call: ast.Call) -> list[ast.expr]:
+    """The two of which a call takes one: ``(first if test else second)(x)``."""
+    return [call.func.body, call.func.orelse] if isinstance(call.func, ast.IfExp) else []
+
+
 @cached_per_module
 def hands_wrapper_on(module: Module) -> bool:
-    """Whether DistributedDataParallel goes somewhere as a value: ``partial(DDP, device_ids=…)``."""
+    """Whether DistributedDataParallel goes somewhere as a value: ``partial(DDP, device_ids=…)``.
+
+    Or is one of two that are called, ``(DDP if is_distributed else Plain)(net)``.
+    """
     name = TORCH_WRAPPER.rpartition(".")[2]
     return module.spells(name) and any(
         module.last_name(value) == name
         for call in module.nodes(ast.Call)
         if module.last_name(call.func) not in ("isinstance", "issubclass")
-        for value in argument_values(call)
+        for value in (*argument_values(call), *chosen_to_call(call))
     )
 
 

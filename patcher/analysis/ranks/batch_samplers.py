@@ -39,10 +39,17 @@ def is_dealt(program: Program, module: Module, node: ast.expr) -> bool | None:
         return None
     found = program.resolve(module, node.func)
     if found is not None and isinstance(found[1], ast.ClassDef):
-        owner = found[1]
-        return any(mentions(owner, word) for word in OF_RANKS)
+        return is_own_dealer(program, module, node)
     name = module.last_name(node.func)
     return True if name in RANK_SAMPLERS else False if name in PLAIN else None
+
+
+def is_own_dealer(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether a sampler is of a class of the program that deals to the ranks."""
+    found = program.resolve(module, node.func) if isinstance(node, ast.Call) else None
+    if found is None or not isinstance(found[1], ast.ClassDef):
+        return False
+    return any(mentions(found[1], word) for word in OF_RANKS)
 
 
 def sources(program: Program, module: Module, node: ast.expr) -> Iterator[Place]:

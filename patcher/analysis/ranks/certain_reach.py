@@ -58,8 +58,16 @@ def surely_on_every_rank(
             seen.add(function)
             unseen += program.callers(function)
             possible = program.possible_callers(function)
-            unseen += [each for each in possible if not isinstance(each[1], ast.Call)]
+            passed_on = [each for each in possible if not isinstance(each[1], ast.Call)]
+            unseen += [each for each in passed_on if not is_kept(*each)]
     return False
+
+
+def is_kept(module: Module, value: ast.AST) -> bool:
+    """Whether a function is put into a table, from which it may be called or not."""
+    holder = module.parents[value]
+    targets = holder.targets if isinstance(holder, ast.Assign) else []
+    return isinstance(holder, ast.Dict) or any(isinstance(each, ast.Subscript) for each in targets)
 
 
 def is_barred(program: Program, module: Module, node: ast.AST, with_options: bool) -> bool:

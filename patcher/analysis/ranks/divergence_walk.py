@@ -16,6 +16,7 @@ from ...source.tree import (
     below,
     bound_names,
     everywhere,
+    is_plain_call,
     locate,
     within,
 )
@@ -123,6 +124,7 @@ class DivergenceWalk:
                     inside = (inside - names) | draws  # each of its rounds draws a batch
                 elif self.is_sharded(loop):
                     names -= {self.loop.step_name, enumerated_name(self.module, loop)}
+                    names -= counted_names(self.module, loop)
                     for name in names:
                         self.tainted_by.setdefault(name, set()).add(loop)
                     inside |= names
@@ -339,6 +341,25 @@ def variable_name(node: ast.AST) -> str:
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
         return f"self.{node.attr}" if node.value.id == "self" else ""
     return ""
+
+
+def counted_names(module: Module, loop: ast.For) -> set[str]:
+    """The names that go through numbers beside the batches: ``zip(loader, cycle(range(4)))``."""
+    if not (is_plain_call(loop.iter, "zip") and isinstance(loop.target, ast.Tuple)):
+        return set()
+    pairs = zip(loop.target.elts, loop.iter.args, strict=False)
+    return {
+        target.id
+        for target, zipped in pairs
+        if isinstance(target, ast.Name) and goes_through_numbers(module, zipped)
+    }
+
+
+def goes_through_numbers(module: Module, node: ast.expr) -> bool:
+    """``range(4)``, ``itertools.count()`` and either in ``itertools.cycle(…)``."""
+    while isinstance(node, ast.Call) and node.args and module.last_name(node.func) == "cycle":
+        node = node.args[0]
+    return isinstance(node, ast.Call) and module.last_name(node.func) in ("range", "count")
 
 
 def enumerated_name(module: Module, loop: ast.For) -> str:

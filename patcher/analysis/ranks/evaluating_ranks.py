@@ -11,7 +11,6 @@ from ...source.tree import (
     argument_values,
     bound_names,
     everywhere,
-    mentions,
     parameters,
     precedes,
     within,
@@ -31,27 +30,36 @@ COMBINING = {
     *("allreduce", "allgather", "allgather_object"),  # of Horovod
 }
 LIBRARIES = ("torch.distributed.", "dist.", "horovod.")
+GATHERING = ("torchmetrics.", "monai.metrics.", "ignite.metrics.")  # objects that do so themselves
 
 
 def combines_parts(program: Program, evaluation: Evaluation) -> bool:
     """Whether the evaluating function brings together what the ranks have, here or in a callee.
 
-    Of what its loop adds up, all has to be passed to something that does.
+    Of what its loop adds up, all has to be passed to something that does, or what is made of it.
     """
     module, sums = evaluation.module, evaluation.accumulators
     body = module.scope_statements(evaluation.loop)
     if not sums:
-        return combines(program, module, body)
+        made = [module.dotted(call.func) for call in within(body, ast.Call)]
+        return combines(program, module, body) or any(map(is_gathering, made))
     calls = [call for call in within(body, ast.Call) if precedes(evaluation.loop, call)]
+    behind = [stmt for stmt in body if precedes(evaluation.loop, stmt)]
     whole = combined_in_loop(program, evaluation)
     return all(
         name in whole
         or any(
-            mentions(call, name) and combines(program, module, [module.statement(call)])
+            names & names_in(call) and combines(program, module, [module.statement(call)])
             for call in calls
         )
         for name in sums
+        for names in [spread(behind, {name}).names]
     )
+
+
+def is_gathering(name: str) -> bool:
+    """Whether a dotted name is of a library's metric, which gathers when it is computed."""
+    return name.startswith(GATHERING) and name.rpartition(".")[2][:1].isupper()
 
 
 def combined_in_loop(program: Program, evaluation: Evaluation) -> frozenset[str]:
@@ -152,6 +160,8 @@ def is_none_or_even(module: Module, sampler: ast.expr) -> bool:
     """None, or a sampler of torch's that has equally many examples on each rank."""
     if isinstance(sampler, ast.Constant):
         return sampler.value is None
+    if isinstance(sampler, ast.IfExp):
+        return all(is_none_or_even(module, each) for each in (sampler.body, sampler.orelse))
     calls = list(everywhere(sampler, ast.Call))
     return bool(calls) and all(
         module.last_name(call.func) in (*RANK_SAMPLERS[:1], "SequentialSampler") for call in calls

@@ -110,7 +110,12 @@ def _element_values(evaluate: Evaluate, module: Module, value: ast.expr, index: 
     if isinstance(value, ast.Call):
         found = callee(module, value)
         if found is not None:
-            return returned_values(evaluate, *found, index)
+            known = module.element_values.get((value, index))
+            if known is None:  # a function that returns what it is called for again has no end
+                module.element_values[value, index] = ALL_UNKNOWN
+                known = returned_values(evaluate, *found, index)
+                module.element_values[value, index] = known
+            return known
         if module.last_name(value.func) == "get_dist_info" and index < 2:
             return ((0, 0, 1), (1, 2, 2))[index]
     return ALL_UNKNOWN

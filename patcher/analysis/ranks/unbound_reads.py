@@ -85,9 +85,26 @@ def _unbound_reads(
         walked.add(path)
         failing_alone = failing_reads(Role.SINGLE) if failing else []
         for read in failing:
-            if read not in failing_alone and read not in seen:
+            is_new = read not in failing_alone and read not in seen
+            if is_new and not is_passed_by(module, read, role):
                 seen.add(read)
                 yield UnboundRead(read, role, function)
+
+
+def is_passed_by(module: Module, read: ast.Name, role: Role) -> bool:
+    """Whether a role is done before it reads a name: ``if is_main and best_so_far:``."""
+    child: ast.AST = read
+    for up in module.ancestors(read):
+        if isinstance(up, ast.stmt):
+            return False
+        if isinstance(up, ast.BoolOp):
+            ends = isinstance(up.op, ast.Or)
+            before = up.values[: next(n for n, part in enumerate(up.values) if part is child)]
+            values = [value_for_role(module, part, role) for part in before]
+            if any(value is not UNKNOWN and bool(value) is ends for value in values):
+                return True
+        child = up
+    return False
 
 
 def _branches_taken(module: Module, test: ast.If) -> list[bool | None]:

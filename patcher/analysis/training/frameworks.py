@@ -93,6 +93,7 @@ MAIN_PROCESS_NAMES = {
     *("is_master_process", "is_main", "is_master", "is_rank_0", "is_rank0", "is_first_worker"),
     *("is_primary", "is_local_main_process", "is_main_rank", "is_distributed_master"),
     *("is_zero_rank", "is_leader", "is_chief", "on_main_process", "master_process"),
+    *("is_local_master", "is_local_main", "is_node_master"),
 }
 # Decorators that run a function on rank 0 only.
 MAIN_ONLY_DECORATORS = {
