@@ -110,6 +110,13 @@ NOOP: list[tuple[str, str]] = [
         loss="loss = 0\n        for part in logits.split(4):\n            loss += part.mean()")),
     ("a teacher that follows the model", script(
         loss="loss = F.mse_loss(logits, teacher(x))", after="teacher.update(model)")),
+    ("a weight that each step chooses", script(
+        loss="weight = 1.0\n        if logits.max() > 3:\n            weight = 2.0\n"
+        "        loss = weight * F.cross_entropy(logits, y)")),
+    ("one of two weights", script(loss="if logits.max() > 3:\n            weight = 2.0\n"
+        "        else:\n            weight = 1.0\n        loss = weight * logits.mean()")),
+    ("an attribute that each step binds", script(loss="self.loss = F.cross_entropy(logits, y)\n"
+        "        loss = self.loss + 1")),
     ("what computes, and puts nothing anywhere", script(before="critic = Critic()",
         loss="loss = critic.compute_loss(logits, 1); critic_loss = critic.compute_loss(y, 0)",
         after="critic_loss.backward()")),
@@ -137,6 +144,33 @@ NOOP: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 TOLD: list[tuple[str, str, str]] = [
+    (
+        "a weight that a score switches on",
+        "weight",
+        script(
+            before="weight = 0.1",
+            loss="score = (logits.argmax(1) == y).float().mean()\n        if score > 0.6:\n"
+            "            weight = 1.0\n        loss = weight * F.cross_entropy(logits, y)",
+        ),
+    ),
+    (
+        "a weight that goes up and down with a divergence",
+        "beta",
+        script(
+            before="beta = 1.0",
+            loss="kl = F.kl_div(logits, y)\n        loss = features.mean() + beta * kl",
+            after="if kl.item() > 0.1:\n            beta = min(beta * 1.5, 4.0)\n        else:\n"
+            "            beta = beta / 1.5",
+        ),
+    ),
+    (
+        "a multiplier of an object",
+        "self.weight",
+        script(
+            loss="part = features.mean()\n        loss = logits.mean() + self.weight * part",
+            after="self.weight = max(0.0, self.weight + 0.1 * part.item())",
+        ),
+    ),
     (
         "prototypes",
         "bank",

@@ -50,6 +50,9 @@ TOGETHER = {
     "by the number": {"test": "number % 5 == 0"},
     "by an option": {"test": "self.args.twice"},
     "by the epoch": {"before": "if epoch < 1:\n                continue"},
+    "as often as its examples say": {
+        "behind": "for part in range(len(self.made)):\n            self.loss().backward()"
+    },
     "by what is printed": {"behind": "if loss.item() > 2:\n            print(loss)"},
     "by how many examples all have": {"before": "if len(batch) < 4:\n                continue"},
     "by the first dimension": {
@@ -123,6 +126,13 @@ APART = {
     ),
     "by an error that is taken up": (
         {"before": "if batch.isnan().any():\n                raise Skipped"}, "the test in line 30"
+    ),
+    "as often as the loss says": (
+        {
+            "behind": "rounds = 2 if loss.item() > 1 else 1\n"
+            "        for _ in range(rounds):\n            self.loss().backward()"
+        },
+        "as often as their own batches say in line 24",
     ),
     "by chance": ({"test": "random.random() < 0.5"}, "line 21 draws by chance whether to step"),
 }  # fmt: skip

@@ -3,8 +3,13 @@
 What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
              loop, under a test that only some ranks pass or after an exit that some ranks take; an
              exit from the training loop that each rank takes by its own loss, metric or clock, or a
+<<<<<<< HEAD
              step that it leaves out by these. Barriers that rank 0 and the others each pass once
              ("rank 0 first") are a pair and fine; a collective of a group may be, and is a note.
+=======
+             step that it leaves out by these, or takes as often as these say. Barriers that rank 0
+             and the others each pass once ("rank 0 first") are a pair and fine.
+>>>>>>> side-D
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
@@ -21,6 +26,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ..analysis.batches.steps_apart import rounds_by_batches
 from ..analysis.effects.written_paths import values_of
 from ..analysis.language.first_rounds import first_round_comes_to
 from ..analysis.ranks.certain_reach import may_never_hold
@@ -77,6 +83,7 @@ COLLECTIVES = (
     "gather_object",
     "scatter_object_list",
 )
+AGREED = ("mean_of_ranks", "on_any_rank", "gathered")  # of helper_code.py
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -92,6 +99,7 @@ def findings(program: Program) -> Iterator[Finding]:
             for decision in rank_dependent_exits(program, loop, wrappers):
                 yield decision_finding(program, decision)
             yield from exits_by_the_clock(program, loop, wrappers)
+            yield from rounds_of_own(program, loop)
 
 
 def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Iterator[Finding]:
@@ -333,6 +341,18 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
         f"each rank decides by its own {names} in line {test.lineno}",
         edits,
     )
+
+
+def rounds_of_own(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """``for _ in range(n): loss.backward()`` where each rank has an ``n`` of its own batch."""
+    module = loop.module
+    if not program.is_live(module, loop.steps):
+        return
+    for rounds, together in rounds_by_batches(program, loop):
+        calls = within(module.body(rounds), ast.Call)
+        if not any(module.last_name(call.func) in (*COLLECTIVES, *AGREED) for call in calls):
+            because = f"each rank comes to line {together.lineno} as often as its own batch says"
+            yield Finding(module, rounds, because)
 
 
 def counted_by(

@@ -226,6 +226,7 @@ def owner_of(node: ast.expr) -> str:
 def bound_again(module: Module, body: list[ast.stmt], known: set[str]) -> Iterator[Kept]:
     """``threshold = 0.9 * threshold + 0.1 * mean``, and what a test of a batch changes."""
     carried = {name for name, _ in carried_names(body, Tainted(frozenset(known)))}
+    carried |= carried_attributes(body)
     for stmt, targets, value in assignments(body):
         if contents(value) & known:
             same = handed_back_by(module, value)  # model, loss = step(model, batch)
@@ -235,6 +236,39 @@ def bound_again(module: Module, body: list[ast.stmt], known: set[str]) -> Iterat
         if contents(test.test) & known:
             for add in within(test.body, ast.AugAssign):
                 yield from ((add, name) for name in roots(add.target) - anew)
+            yield from ((stmt, name) for stmt, name in switched(body, test))
+
+
+def carried_attributes(body: list[ast.stmt]) -> set[str]:
+    """Attributes of ``self`` that a step reads before it assigns to them, ``self.weight``."""
+    first: dict[str, ast.Assign] = {}
+    for stmt in within(body, ast.Assign):
+        for name in taking(stmt.targets):
+            if name.startswith("self.") and name not in first:
+                first[name] = stmt
+    read = [each for each in within(body, ast.Attribute) if isinstance(each.ctx, ast.Load)]
+    return {
+        name
+        for each in read if first
+        for name in names_in(each) & first.keys()
+        if precedes(each, first[name]) or is_inside(each, first[name].value)
+    }  # fmt: skip
+
+
+def switched(body: list[ast.stmt], test: ast.If) -> Iterator[Kept]:
+    """What a test of a batch gives another value for good: ``if accuracy > 0.9: weight = 1.0``.
+
+    Of names that a step binds nowhere else: by numbers, or by what they were.
+    """
+    inside = within([*test.body, *test.orelse], ast.Assign)
+    for stmt in inside:
+        for name in taking(stmt.targets):
+            others = [each for each in within(body, ast.Assign) if name in taking(each.targets)]
+            is_own = contents(stmt.value) <= {name, "min", "max"}
+            once = len([each for each in inside if name in taking(each.targets)])
+            is_left = name in contents(stmt.value) or once == 1
+            if is_own and is_left and len(others) == once:
+                yield stmt, name
 
 
 def handed_back_by(module: Module, value: ast.expr) -> set[str]:

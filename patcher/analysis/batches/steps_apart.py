@@ -7,22 +7,25 @@ attributes of objects that these fill.
 from __future__ import annotations
 
 import ast
-from collections.abc import Set
+from collections.abc import Iterable, Iterator, Set
 
 from ...source.module import Module
 from ...source.tree import Function, bound_names, everywhere, parameters, within
-from ..language.name_flow import names_in, spread
+from ..language.name_flow import flows, names_in, reached, spread, taking
 from ..language.passed_arguments import argument_for_parameter, default_value
 from ..models.trained_models import LOSS
+from ..training.loaders import loader_of
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .batch_sizes import names_beside, sizes_in
 from .batch_taint import TOGETHER, NotDealtError, apart, is_made_together
+from .loss_names import contents
 from .other_batches import made_of_batch
 
 MAX_ROUNDS = 5  # in which attributes are followed from function to function
 
 SAVES = {"save", "save_pretrained"}
+COUNTED = ("range", "trange")
 TAKES = ("next", "__next__")  # a batch of an iterator
 
 Test = ast.If | ast.While
@@ -40,6 +43,7 @@ def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
             raise NotDealtError(f"line {attempt.lineno} may skip a step on one rank alone")
     tests = [test for test in tests_in(body) if names_beside(test.test, asked) & names]
     refuse_tests(program, module, loop.steps, tests)
+    refuse_own_rounds(rounds_by_batches(program, loop))
     refuse_drawn_tests(module, body)
     for function, own in tainted_functions(program, loop, of_batch).items():
         where = program.module_of(function)
@@ -56,6 +60,8 @@ def refuse_steps_apart(program: Program, loop: TrainLoop) -> None:
             if names_in(test.test) & own and not asks_whether_passed(function, test.test)
         ]
         refuse_tests(program, where, function, tests)
+        passed = (own & parameters(function)) | attributes(own)
+        refuse_own_rounds(own_rounds(program, where, function, function.body, passed))
 
 
 def asks_whether_passed(function: Function, test: ast.expr) -> bool:
@@ -92,6 +98,54 @@ def refuse_tests(program: Program, module: Module, around: ast.stmt, tests: list
                 f"ranks would not all come to line {together.lineno}, which hangs on the"
                 f" test in line {test.lineno}"
             )
+
+
+def refuse_own_rounds(found: Iterable[tuple[ast.For, ast.stmt]]) -> None:
+    """Raise where what is in a batch decides how often a step goes back."""
+    for rounds, together in found:
+        raise NotDealtError(
+            f"ranks would come to line {together.lineno} as often as their own batches say in"
+            f" line {rounds.lineno}"
+        )
+
+
+def rounds_by_batches(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.For, ast.stmt]]:
+    """Such rounds of a training loop, which may be one itself, below that over the loader."""
+    module = loop.module
+    for up in (loop.steps, *module.ancestors(loop.steps)):
+        if isinstance(up, Function):
+            return
+        if isinstance(up, ast.For) and loader_of(program, module, up) is not None:
+            names = names_of_batch(loop) if up is loop.steps else bound_names(up.target)
+            yield from own_rounds(program, module, up, up.body, names)
+
+
+def own_rounds(
+    program: Program, module: Module, around: ast.stmt, body: list[ast.stmt], names: Set[str]
+) -> Iterator[tuple[ast.For, ast.stmt]]:
+    """``for _ in range(n): loss.backward()`` whose number is made of what is in a batch.
+
+    Each with what all ranks have to run. The size of a batch decides nothing: all ranks' is one.
+    """
+    for rounds in within(body, ast.For):
+        counted = rounds.iter
+        if (
+            isinstance(counted, ast.Call)
+            and module.last_name(counted.func) in COUNTED
+            and contents(counted) & made_by_values(body, names)
+        ):
+            together = next(apart(program, module, around, rounds.body, leads_to_step), None)
+            if together is not None:
+                yield rounds, together
+
+
+def made_by_values(body: list[ast.stmt], names: Set[str]) -> set[str]:
+    """The names, and all that hang on more of them than their shape, also by a test."""
+    pairs = [(contents(value), taking(targets)) for targets, value in flows(body)]
+    for test in within(body, ast.If):
+        bound = [each for targets, _ in flows([*test.body, *test.orelse]) for each in targets]
+        pairs.append((contents(test.test), taking(bound)))
+    return reached(pairs, names)
 
 
 def leads_beyond_saves(program: Program, module: Module, call: ast.Call) -> bool:
