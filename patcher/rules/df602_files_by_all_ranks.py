@@ -1,8 +1,9 @@
 """A file or folder is made by every rank.
 
-What         open(…, "w"), a logging.FileHandler, loguru's logger.add(file) or
-             logging.basicConfig(filename=…) that every rank reaches, or an evaluation function that
-             writes and that every rank will run; a folder created after a check whether it exists.
+What         open(…, "w"), a logging.FileHandler, loguru's logger.add(file),
+             logging.basicConfig(filename=…) or a dictConfig() of handlers with files that every
+             rank reaches, or an evaluation function that writes and that every rank will run; a
+             folder created after a check whether it exists.
 At run time  Ranks overwrite each other's lines; makedirs fails on the rank that comes second.
 Example      with open(os.path.join(args.output_dir, "predictions.txt"), "w") as f: …
 Fix          Rank 0 alone writes; makedirs and mkdir get exist_ok=True, and a lone process alone
@@ -15,11 +16,18 @@ Source       os.makedirs, logging.handlers
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.effects.file_effects import file_sinks, is_file_sink, is_only_read
+from ..analysis.effects.file_effects import (
+    file_sinks,
+    is_file_sink,
+    is_of_a_library,
+    is_only_read,
+)
 from ..analysis.effects.file_locks import holds_file_lock
+from ..analysis.effects.logging_config import log_configurations
 from ..analysis.effects.written_paths import (
     is_memory,
     is_named_by_share,
@@ -78,6 +86,7 @@ HANDLER_CLASSES = (
     "WatchedFileHandler",
     "basicConfig",
 )
+MODE = re.compile("[rwax][bt]?\\+?[bt]?")  # of a file that is opened
 IS_MAIN = "os.environ.get('RANK', '0') == '0'"  # where there is no group to ask
 OF_THE_FILE = ("name", "fileno", "read", "readline", "readlines", "seek", "tell", "truncate")
 
@@ -126,6 +135,7 @@ def files_of_all(program: Program) -> Iterator[Finding]:
                 yield from single_writer(program, module, call)
                 yield from callers_that_read(program, module, call, path)
         yield from log_handlers(program, module)
+        yield from configured_logs(program, module)
 
 
 def unsafe_folders(program: Program, module: Module) -> Iterator[Finding]:
@@ -226,6 +236,17 @@ def log_handlers(program: Program, module: Module) -> Iterator[Finding]:
             yield Finding(module, call, "every rank writes it", write_on_main_only(module, call))
 
 
+def configured_logs(program: Program, module: Module) -> Iterator[Finding]:
+    """Configurations of logging by which every rank of a group opens the log files they name."""
+    if not program.calls_to("init_process_group"):
+        return
+    for call in log_configurations(program.modules, module):
+        if roles_reaching(program, module, call) >= RANKS:
+            early = runs_before_group(program, module, call)
+            guard = only_on_main(module.statement(call), before_group=early)
+            yield Finding(module, call, "every rank opens the log files that it names", guard)
+
+
 def is_for_writing(module: Module, call: ast.Call) -> bool:
     mode = mode_of(module, call)
     is_opener = module.dotted(call.func) in OPEN_FUNCTIONS
@@ -276,14 +297,12 @@ def path_of(module: Module, call: ast.Call) -> ast.expr | None:
 
 
 def opened_path(module: Module, call: ast.Call) -> ast.expr | None:
-    """``folder / "log.txt"`` of ``(folder / "log.txt").open("w")``, if it surely is a path."""
-    if not isinstance(call.func, ast.Attribute) or call.func.attr != "open":
+    """``path`` of ``path.open("w")``: what is opened by a mode alone is a path."""
+    func, mode = call.func, argument(call, 0, "mode")
+    if not isinstance(func, ast.Attribute) or func.attr != "open" or is_of_a_library(module, func):
         return None
-    path = call.func.value
-    value = module.definition(path, path) or path
-    is_made = isinstance(value, ast.Call) and module.dotted(value.func) == "pathlib.Path"
-    is_joined = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
-    return path if is_made or is_joined else None
+    is_mode = isinstance(mode, ast.Constant) and MODE.fullmatch(str(mode.value)) is not None
+    return func.value if is_mode else None
 
 
 def mode_of(module: Module, call: ast.Call) -> ast.expr | None:

@@ -95,6 +95,9 @@ class Resolver(Protocol):
     def possible_callers(self, function: Function) -> list[tuple[Module, ast.expr]]:
         """Where a function may be called, or is passed on as a value."""
 
+    def module_of(self, node: ast.AST) -> Module:
+        """The module that a node belongs to."""
+
 
 class Module:
     """A parsed file with its tables.

@@ -12,6 +12,7 @@ from ....record import record
 from ...source.module import Module
 from ...source.tree import argument, below, everywhere, mentions, parameters, within
 from ..ranks.rank_reach import UNKNOWN, values_by_role
+from .databases import CONNECT, changes_database
 from .shell_commands import command_uses
 
 MAX_DEPTH = 6
@@ -222,6 +223,10 @@ def file_uses(module: Module) -> Iterator[FileUse]:
         if opener is not None:
             at, word, mode = opener
             yield FileUse(_open_mode(call, mode), call, argument(call, at, word))
+    for call in module.calls_to("connect"):
+        if module.dotted(call.func) == CONNECT:
+            what = "write" if changes_database(module, call) else "read"
+            yield FileUse(what, call, argument(call, 0, "database"))
     for what, call, command in command_uses(module):
         yield FileUse(what, call, command)
     for call in module.calls_to("save"):
@@ -429,9 +434,9 @@ def path_kind(module: Module, path: ast.expr, depth: int = 0) -> PathKind:
 
 
 def is_null_device(module: Module, path: ast.expr) -> bool:
-    """Whether a path is ``os.devnull``, which keeps nothing of what is written."""
+    """Whether a path is ``os.devnull``, or sqlite3's memory, which keep nothing."""
     return module.dotted(path) == "os.devnull" or (
-        isinstance(path, ast.Constant) and path.value == os.devnull
+        isinstance(path, ast.Constant) and path.value in (os.devnull, ":memory:")
     )
 
 

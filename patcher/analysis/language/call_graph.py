@@ -15,8 +15,11 @@ from pathlib import PurePath
 from ...source.libraries import LIBRARIES
 from ...source.module import Module
 from ...source.tree import FUNCTIONS, Function, everywhere, is_annotation, within
+from .looked_up_methods import calls_what_it_finds, method_lookups, texts_of
+from .made_functions import calls_by_other_name, made_function
 from .names import ModuleSet, Unread, answered_once, parameter_names
 from .objects import ClassOf, classes_above, classes_of, method_of, named_definition
+from .passed_arguments import is_partial
 from .passed_functions import calls_of_parameter, passed_functions
 from .star_names import take_names_of_libraries
 from .tables import calls_by_table, is_table, items_of_call
@@ -83,6 +86,8 @@ class CallGraph(ModuleSet):
         found = [callee for name in names for callee in self.functions_by_name.get(name, ())]
         if isinstance(call.func, ast.Name) and (scope := module.function(call)) is not None:
             passed = self._passed_functions(module, scope, call.func.id)
+            made = made_function(self, module, module.definition(call.func, call.func))
+            passed = passed if made is None else [*passed, made]
             found += [each for each in passed if each not in found]
         sure = [callee for callee in found if self._is_call_of(module, call, callee)]
         if not sure and CALL in self.functions_by_name:
@@ -140,10 +145,24 @@ class CallGraph(ModuleSet):
                 if found is not None and found[1] in (function, owner) and not is_annotation(use):
                     known = self._calls_of_table(module, use)
                     known = known or self._calls_of_passed(module, use, (home, function))
+                    known = known or calls_by_other_name(self, module, use, calls)
                     calls += [each for each in known if each not in calls]
                     possible += [] if known else [(module, use)]
+        if isinstance(owner, ast.ClassDef) and not calls:
+            possible += self._lookups((home, owner), function)
         self._callers[function] = calls
         self._possible[function] = possible
+
+    def _lookups(self, owner: ClassOf, function: Function) -> Iterator[Place]:
+        """Where a method that nothing calls by its name is got by it: ``getattr(hook, event)``."""
+        if function.name.startswith("__") or function.name not in texts_of(self):
+            return
+        for module, lookup in method_lookups(self):
+            asked = lookup.args[0]
+            bases = classes_of(self, module, asked)
+            has_it = (self._is_method_of(base, owner, function) is not False for base in bases)
+            if calls_what_it_finds(module, lookup) and (not bases or any(has_it)):
+                yield module, asked
 
     @cached_property
     def _calls_of_objects(self) -> dict[Function, list[tuple[Module, ast.Call]]]:
@@ -207,8 +226,13 @@ class CallGraph(ModuleSet):
             for stmt in module.nodes(ast.Assign):
                 target, value = stmt.targets[0], stmt.value
                 if isinstance(target, ast.Name):
+                    made = made_function(self, module, value)
+                    if made is not None and isinstance(value, ast.Call):
+                        found.setdefault(made[1].name, []).append((target.id, value.func))
                     values = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
                     for each in values:
+                        if is_partial(each, module):
+                            each = each.args[0]
                         if isinstance(each, ast.Name) and each.id != target.id:
                             found.setdefault(each.id, []).append((target.id, each))
             module.program_answers["function_names"] = found
@@ -299,6 +323,9 @@ class CallGraph(ModuleSet):
             if scope is not None and func.id in parameter_names(module)[scope]:
                 passed = self._passed_functions(module, scope, func.id)
                 return any(each is function for _, each in passed) if passed else None
+            made = made_function(self, module, module.definition(func, func))
+            if made is not None:
+                return made[1] is function
             if (scope, func.id) in module.stores:
                 return None if module.last_name(func) == function.name else False
             if func.id in module.aliases:
@@ -405,6 +432,7 @@ def _functions_named(module: Module, name: ast.expr) -> list[ast.Name | ast.Attr
         for value in values
         for part in ((value.body, value.orelse) if isinstance(value, ast.IfExp) else (value,))
     ]
+    parts = [part.args[0] if is_partial(part, module) else part for part in parts]
     found = [part for part in parts if isinstance(part, ast.Name | ast.Attribute)]
     return found if len(found) == len(parts) else []
 

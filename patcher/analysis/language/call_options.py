@@ -18,11 +18,19 @@ def values_in_options(module: Module, call: ast.Call, name: str) -> list[ast.exp
     for word in call.keywords:
         if word.arg is not None:
             continue
-        for value in module.alternatives(word.value, word.value) or [word.value]:
+        for value in dictionaries(module, word.value):
             parts = [value.body, value.orelse] if isinstance(value, ast.IfExp) else [value]
             found += (each for part in parts for key, each in items_of(part) if key == name)
         found += put_later(module, word.value, name)
     return found
+
+
+def dictionaries(module: Module, options: ast.expr) -> list[ast.expr]:
+    """What ``**options`` may be; of ``**self.options`` what the same function binds it to."""
+    if isinstance(options, ast.Attribute):
+        values = module.attribute_values.get(options.attr, ())
+        return [each for each in values if module.function(each) is module.function(options)]
+    return module.alternatives(options, options) or [options]
 
 
 def items_of(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:

@@ -87,5 +87,21 @@ def hangs_on_element(node: ast.AST, loop: ast.For, names: frozenset[str]) -> boo
         case ast.For() if node is not loop:
             return not names.isdisjoint(names_in(node.iter))
         case ast.If() | ast.While() if names_in(node.test) & names:
+            if holds_one_back(node, loop):
+                return False
             return not all(within(branch, ast.Yield) for branch in (node.body, node.orelse))
+    return False
+
+
+def holds_one_back(node: ast.If | ast.While, loop: ast.For) -> bool:
+    """``if ahead is not None:``, of a name that an element is kept in until the next one comes."""
+    match node.test:
+        case ast.Compare(ast.Name(name), [ast.IsNot()], [ast.Constant(None)]):
+            return isinstance(node, ast.If) and any(
+                isinstance(stmt, ast.Assign)
+                and isinstance(stmt.value, ast.Name)
+                and stmt.value.id in bound_names(loop.target)
+                and [each.id for each in stmt.targets if isinstance(each, ast.Name)] == [name]
+                for stmt in loop.body
+            )
     return False

@@ -251,6 +251,12 @@ def is_self(function: Function, name: str) -> bool:
     return bool(first) and first[0].arg == name and not decorators & {"staticmethod"}
 
 
+def is_property(method: Function) -> bool:
+    """Whether a method is read as an attribute."""
+    kinds = {getattr(d, "id", getattr(d, "attr", "")) for d in method.decorator_list}
+    return bool(kinds & {"property", "cached_property"})
+
+
 def classes_above(graph: Resolver, owner: ClassOf) -> list[ClassOf]:
     """A class and the program's classes that it inherits from, nearest first. Cached."""
     module, definition = owner

@@ -72,7 +72,9 @@ def classes_with(
     graph: CallGraph, owner: ast.ClassDef, name: str
 ) -> list[tuple[Module, ast.ClassDef]]:
     """The classes below one that may assign to ``self.name`` in its place."""
-    if not any(name in module.attribute_values for module in graph.modules):
+    if not any(
+        isinstance(each.ctx, ast.Store) for m in graph.modules for each in m.attributes(name)
+    ):
         return []
     return [below for below in graph.classes_below.get(owner, ()) if below[1] is not owner]
 

@@ -11,6 +11,7 @@ from ...source.tree import Function, argument, everywhere, is_none, keyword
 from ..language.call_graph import CallGraph
 from ..language.call_options import values_in_options
 from ..language.literal_arguments import CallPlace, is_possible
+from ..language.passed_arguments import keyword_value, partial_of
 from .frameworks import RANK_SAMPLERS
 from .own_loaders import makes_loader, own_loaders
 
@@ -131,14 +132,23 @@ def loader_from_call(module: Module, call: ast.Call) -> Loader:
     target = stmt.targets[0] if isinstance(stmt, ast.Assign) and stmt.value is call else None
     sampler, size = argument(call, 3, "sampler"), argument(call, 1, "batch_size")
     drop = argument(call, 8, "drop_last")
+    if (made := partial_of(module, call)) is not None:
+        size = size or keyword_value(made, "batch_size")
+        drop = drop or keyword_value(made, "drop_last")
     sizes = [size] if size is not None else values_in_options(module, call, "batch_size")
+    data = argument(call, 0, "dataset")
+    named = [
+        each
+        for each in values_in_options(module, call, "dataset")
+        if isinstance(each, ast.Name | ast.Attribute)
+    ]
     drops = [drop] if drop is not None else values_in_options(module, call, "drop_last")
     return Loader(
         module,
         module.text(target) if isinstance(target, ast.Name | ast.Attribute) else "",
         module.function(call),
         call,
-        argument(call, 0, "dataset"),
+        data if data is not None else named[0] if len(named) == 1 else None,
         _samplers_in_options(module, call) if sampler is None else _samplers(module, sampler),
         sizes[0] if len(sizes) == 1 else None,
         bool(drops) and all(isinstance(d, ast.Constant) and d.value is True for d in drops),

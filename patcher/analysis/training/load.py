@@ -30,6 +30,7 @@ ABOUT_TRAINING = (
     r"|\bmkdir\(|\bsavez|savetxt|\.save\(|\.dump\(|\.to_(?:json|pickle|parquet|excel|hdf)\b|WriteImage"
     r"|VideoWriter|\bmim(?:save|write)\(|get_writer|\bwrite_(?:text|bytes|video|image|point_cloud)\("
     r"|\bos\.(?:system|popen|remove|unlink|rename|replace|symlink)\(|\bsubprocess\."
+    r"|\bsqlite3\.|\bdictConfig\("
     r"|[lL]oss\(|cross_entropy|kl_div\(|async *="
     r"|Parameter\(|register_buffer\("  # which a model draws
     r"|def forward\("  # which may sum a loss over the batch

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from typing import TypeVar
 
 from ....record import replace
 from ...source.branches import exclusive
@@ -39,8 +38,9 @@ from ..language.iterated_attributes import iterated_attributes
 from ..language.listed import all_of, comprehension_of, elements_of, place_in
 from ..language.literal_arguments import is_possible
 from ..language.names import answered_once
-from ..language.objects import class_of
+from ..language.objects import ClassOf, class_of, is_property, method_of
 from ..language.passed_arguments import argument_for_parameter, default_value
+from ..language.placed_items import item_at, zipped_at
 from ..language.results import unpacked_result
 from ..language.training_calls import calls_that_train
 from .arguments_by_key import condition_in_factory
@@ -48,8 +48,8 @@ from .assigned_attributes import classes_with, is_set_on, values_assigned
 from .constructed_loaders import Loader, loader_from_call, may_get, of_any_branch
 from .endless_batches import endless_batches, passed_on, returns_one_of
 from .own_loaders import makes_loader
-
-Result = TypeVar("Result", ast.Return, ast.Yield)
+from .returned_values import carried_stores, possible_results, returned_values
+from .subclassed_loaders import loader_of_own_class
 
 MAX_DEPTH = 12
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
@@ -126,6 +126,11 @@ def _trace_item(
     """The loader ``loaders["train"]``, also of ``loaders[phase]`` where that is what trains."""
     key = key or key_that_trains(module, node)
     for where, value, call in _dictionaries(graph, module, node.value) if key else ():
+        if call is None and (zipped := zipped_at(where, value, key)) is not None:
+            loader = _trace_unpacked(graph, where, *zipped, depth + 1)
+            if loader is not None:
+                name = loader.name_in(f"{module.text(node.value)}[{key!r}]")
+                return replace(loader, name=name, scope=module.function(node))
         item, only_for = item_of(where, value, key)
         if item is None:
             continue
@@ -167,7 +172,7 @@ def _dictionaries(
     """What a dictionary may be, each with the call whose function returns it, if one does."""
     for where, value in values_of(graph, module, node):
         call = value if isinstance(value, ast.Call) else None
-        results = [] if call is None else _possible_results(graph, where, call)
+        results = [] if call is None else possible_results(graph, where, call)
         if not results:
             yield where, value, None
         for source, result in results:
@@ -209,12 +214,14 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
     name = module.last_name(call.func)
     if makes_loader(graph, module, call):
         return loader_from_call(module, call)
+    if (own := loader_of_own_class(graph, module, call)) is not None:
+        return own
     if name == "cycle" and call.args:
         loader = trace_loader(graph, module, call.args[0], depth + 1)
         return loader and replace(loader, cycle=call)
     source = argument(call, 0, *SOURCE_NAMES)
     if name in PASSED_THROUGH and source is not None:
-        results = _possible_results(graph, module, call)  # of the program's own prepare()
+        results = possible_results(graph, module, call)  # of the program's own prepare()
         found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
         return found or trace_loader(graph, module, source, depth + 1)
     if name in ELEMENT_CALLS and source is not None:
@@ -228,7 +235,7 @@ def _trace_call(graph: CallGraph, module: Module, call: ast.Call, depth: int) ->
         return trace_loader(graph, *source_of_all, depth + 1)
     if isinstance(call.func, ast.Subscript):
         return _trace_table(graph, module, call, call.func.value, depth)
-    results = _possible_results(graph, module, call)
+    results = possible_results(graph, module, call)
     found = of_any_branch(_trace_result(graph, *result, call, depth) for result in results)
     if found is not None and found.name.startswith("self."):  # the object's, of a bar perhaps
         passed = _name_passed(graph, module, call, found, depth)
@@ -283,34 +290,6 @@ def _trace_iterated(graph: CallGraph, module: Module, call: ast.Call, depth: int
     return next(iter(held.values())) if len(held) == 1 else None
 
 
-def _possible_results(
-    graph: CallGraph, module: Module, call: ast.Call
-) -> list[tuple[Module, ast.expr]]:
-    """What the program's function may return to a call with its literal arguments."""
-    results = returned_values(graph, module, call, ast.Return)
-    possible = [
-        (where, value)
-        for where, value in results
-        for function in [where.function(value)]
-        if function is None or is_possible(where, function, value, ((module, call),))
-    ]
-    return possible or results
-
-
-def returned_values(
-    graph: CallGraph, module: Module, call: ast.Call, kind: type[Result]
-) -> list[tuple[Module, ast.expr]]:
-    """What the program's function returns, or yields, to a call; with that function's module."""
-    is_named = isinstance(call.func, ast.Name | ast.Attribute)
-    found = graph.callees(module, call)[:1] if is_named else []
-    return [
-        (where, each.value)
-        for where, function in found
-        for each in within(function.body, kind)
-        if each.value is not None
-    ]
-
-
 def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) -> Loader | None:
     function = module.function(name)
     if (phase := in_phase(module, name)) is not None:
@@ -340,27 +319,6 @@ def _trace_name(graph: CallGraph, module: Module, name: ast.Name, depth: int) ->
         if stores := module.stores.get((function, name.id), []):
             return _trace_stores(graph, module, reaching(module, stores, inner), depth)
     return None
-
-
-def carried_stores(module: Module, name: ast.Name, early: list[ast.Name]) -> list[ast.Name]:
-    """Bindings behind ``name`` that it has in the next pass of a loop around both.
-
-    Such as ``loader = DataLoader(chosen)`` behind the epochs of a round; ``early`` are those ahead.
-    """
-    function = module.function(name)
-    late = [n for n in module.stores[function, name.id] if position(n) > position(name)]
-    found: list[ast.Name] = []
-    for up in module.ancestors(name) if late else ():
-        if up is function or any(is_inside(each, up) for each in early):
-            break
-        if isinstance(up, ast.For | ast.While):
-            found = [
-                store
-                for store in late
-                if is_inside(store, up)
-                and isinstance(module.parents[store], ast.Assign | ast.AnnAssign)
-            ]
-    return found
 
 
 def _trace_stores(
@@ -469,7 +427,20 @@ def _trace_attribute(
         for value in other.attribute_values.get(node.attr, ())
         if not is_inside(value, owner) and is_set_on(graph, other, value, node.attr, owner)
     )
-    return of_any_branch((*own, *outside))
+    return of_any_branch((*own, *outside)) or _trace_property(graph, found, node, depth)
+
+
+def _trace_property(
+    graph: CallGraph, owner: ClassOf, node: ast.Attribute, depth: int
+) -> Loader | None:
+    """The loader that a property of an object returns; without a name where it makes it anew."""
+    where, method = method_of(graph, owner, node.attr) or (owner[0], None)
+    if method is None or not is_property(method):
+        return None
+    results = [each.value for each in within(method.body, ast.Return) if each.value is not None]
+    loader = of_any_branch(trace_loader(graph, where, each, depth + 1) for each in results)
+    is_kept = all(isinstance(each, ast.Attribute) for each in results)
+    return loader if loader is None or is_kept else replace(loader, name="", held_in=None)
 
 
 def _trace_unpacked(
@@ -490,10 +461,22 @@ def _trace_unpacked(
     if module.dotted(value.func) == "next" and value.args:
         return _trace_element(graph, module, value.args[0], index, depth)
     return of_any_branch(
-        _trace_result(graph, where, result.elts[index], value, depth)
-        for where, result in _possible_results(graph, module, value)
-        if isinstance(result, ast.Tuple) and index < len(result.elts)
+        _trace_placed(graph, where, result, index, value, depth)
+        for where, result in possible_results(graph, module, value)
     )
+
+
+def _trace_placed(
+    graph: CallGraph, module: Module, result: ast.expr, index: int, call: ast.Call, depth: int
+) -> Loader | None:
+    """The loader at a place of what a function returns to a call: a tuple, or a list it fills."""
+    item, only_for = item_at(module, result, index) or (None, "")
+    loader = None if item is None else _trace_result(graph, module, item, call, depth)
+    if loader is not None and item is not None and only_for:
+        if loader.call is not item:
+            only_for = condition_in_factory(loader, item, only_for)
+        loader = replace(loader, only_for=only_for) if only_for else None
+    return loader
 
 
 def _trace_nested(
@@ -505,7 +488,7 @@ def _trace_nested(
         return None
     return of_any_branch(
         _trace_result(graph, where, inner.elts[index], call, depth)
-        for where, result in _possible_results(graph, module, call)
+        for where, result in possible_results(graph, module, call)
         if isinstance(result, ast.Tuple) and place < len(result.elts)
         for inner in [result.elts[place]]
         if isinstance(inner, ast.Tuple) and index < len(inner.elts)

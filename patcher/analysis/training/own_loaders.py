@@ -8,7 +8,7 @@ from ...source.module import Module
 from ...source.tree import Function, argument, is_false, within
 from ..language.call_graph import CallGraph
 from ..language.names import answered_once
-from ..language.passed_arguments import default_value
+from ..language.passed_arguments import default_value, partial_of
 
 
 def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
@@ -16,6 +16,8 @@ def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
 
     Nor one of a class that is derived from it, and takes other arguments.
     """
+    if (made := partial_of(module, call)) is not None:
+        return leaves_order_open(module, made)
     name = module.last_name(call.func)
     if name not in own_loaders(graph) | {"DataLoader"} or module.dotted(call.func)[:4] == "dgl.":
         return False  # of a graph: it takes no sampler of examples, and deals if it is told to
@@ -30,6 +32,17 @@ def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
             for each in own.body
             if isinstance(each, Function) and each.name == "__init__"
         )
+    )
+
+
+def leaves_order_open(module: Module, made: ast.Call) -> bool:
+    """``partial(DataLoader, batch_size=4)``: torch's, whose data and order its calls tell."""
+    words = {word.arg for word in made.keywords}
+    return (
+        len(made.args) == 1
+        and module.dotted(made.args[0]).startswith("torch.")
+        and module.last_name(made.args[0]) == "DataLoader"
+        and words.isdisjoint({"dataset", "shuffle", "sampler", "batch_sampler", None})
     )
 
 

@@ -7,6 +7,7 @@ import ast
 from ...source.module import Module
 from ...source.tree import Function
 from ..language.call_graph import CallGraph
+from ..language.looked_up_methods import method_lookups, texts_of
 from ..language.names import answered_once
 
 
@@ -31,23 +32,6 @@ def is_unused_method(graph: CallGraph, module: Module, function: Function | None
 
 
 @answered_once
-def texts_of(graph: CallGraph) -> frozenset[str]:
-    """The strings of a program."""
-    return frozenset(
-        node.value
-        for module in graph.modules
-        for node in module.nodes(ast.Constant)
-        if isinstance(node.value, str)
-    )
-
-
-@answered_once
 def looks_methods_up(graph: CallGraph) -> bool:
     """Whether a program asks an object for an attribute whose name it makes as it runs."""
-    return any(
-        len(call.args) > 1
-        and not isinstance(call.args[1], ast.Constant)
-        and not (isinstance(first := call.args[0], ast.Name) and first.id in module.aliases)
-        for module in graph.modules
-        for call in module.calls_to("getattr")
-    ) or any(module.spells("Fire") for module in graph.modules)
+    return bool(method_lookups(graph)) or any(module.spells("Fire") for module in graph.modules)
