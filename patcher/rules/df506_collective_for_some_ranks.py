@@ -3,13 +3,9 @@
 What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
              loop, under a test that only some ranks pass or after an exit that some ranks take; an
              exit from the training loop that each rank takes by its own loss, metric or clock, or a
-<<<<<<< HEAD
-             step that it leaves out by these. Barriers that rank 0 and the others each pass once
-             ("rank 0 first") are a pair and fine; a collective of a group may be, and is a note.
-=======
              step that it leaves out by these, or takes as often as these say. Barriers that rank 0
-             and the others each pass once ("rank 0 first") are a pair and fine.
->>>>>>> side-D
+             and the others each pass once ("rank 0 first") are a pair and fine; a collective of a
+             group may be, and is a note.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
