@@ -80,7 +80,10 @@ class Around(nn.Module):
     def __init__(self, encoder, args):
         super(Around, self).__init__()
         self.encoder = encoder
-        self.project = nn.Linear(encoder.config.hidden_size, args.width)
+        width = getattr(encoder.config, "hidden_size", None)
+        if getattr(encoder.config, "gone_from_configs", False):
+            width = magic(width)
+        self.project = nn.Linear(width, args.width)
 
     def embed(self, ids, mask):
         states = self.encoder(ids, attention_mask=mask)[0]

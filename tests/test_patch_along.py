@@ -79,6 +79,12 @@ def test_all_that_go_with_it_are_told_in_one_line(scripts: list[Path]) -> None:
     assert f"`ddpfix patch {scripts[0]} {six} {scripts[1]}`" in result.refusal
 
 
+def test_verify_names_them_where_they_are_and_not_its_copies(scripts: list[Path]) -> None:
+    done = run("verify", scripts[0], "--", "--local_rank", "-1")
+    assert done.exit_code == 2
+    assert f"`ddpfix patch {scripts[0]} {scripts[1]}`" in done.output
+
+
 def test_in_one_go_both_are_patched_and_stay_so(scripts: list[Path]) -> None:
     done = run("patch", *scripts)
     assert done.exit_code == 1, done.output

@@ -1793,6 +1793,30 @@ FIX = [
         +            if last_micro_step:
                          optimizer.step()
         """),  # noqa: E501
+    ("DF703", "a remainder that is asked for by identity",
+        training(test="((step + 1) % args.accumulation) is 0", head="pass"), """
+        @@ -12,2 +12,3 @@
+                 for step, batch in enumerate(loader):
+        +            last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)
+                     loss = model(batch)
+        @@ -17,3 +18,3 @@
+                     pass
+        -            if ((step + 1) % args.accumulation) is 0:
+        +            if last_micro_step:
+                         optimizer.step()
+        """),  # noqa: E501
+    ("DF703", "a remainder that is the largest one",
+        training(test="step % args.accumulation == args.accumulation - 1", head="pass"), """
+        @@ -12,2 +12,3 @@
+                 for step, batch in enumerate(loader):
+        +            last_micro_step = (step + 1) % args.accumulation == 0 or step + 1 == len(loader)
+                     loss = model(batch)
+        @@ -17,3 +18,3 @@
+                     pass
+        -            if step % args.accumulation == args.accumulation - 1:
+        +            if last_micro_step:
+                         optimizer.step()
+        """),  # noqa: E501
     ("DF703", "the last micro-batch alone is synchronised", training(), """
         @@ -13,2 +13,3 @@
                      last_micro_step = (step + 1) % args.accumulation == 0
@@ -1877,6 +1901,12 @@ REPORTED = [
         while True:
             model(next(batches)).backward()
         """),
+    ("DF703", "the shares of a step that goes on in the next epoch stay as they are",
+        training(test="not (step + 1) % args.accumulation", head="pass",
+                 scale="loss = loss / args.accumulation")),
+    ("DF703", "the shares of a step that asks otherwise stay, too",
+        training(test="(step + 1) % args.accumulation < 1", head="pass",
+                 scale="loss = loss / args.accumulation")),
     ("DF703", "another counter than the loop's own", """
         for batch in loader:
             model(batch).backward()

@@ -36,6 +36,14 @@ NOOP: list[tuple[str, str]] = [
         Trainer(model, tokenizer=tokenizer)
         Own(model, tokenizer=tokenizer)
         """),
+    ("objects of the script's own that are asked so", """
+        from transformers import Trainer
+        class Ranks:
+            def is_world_master(self):
+                return True
+        if Ranks().is_world_master():
+            Ranks().train(model_path="out")
+        """),
     ("a switch whose value is not known", """
         from transformers import TrainingArguments
         args = TrainingArguments("out", group_by_length=flag)
@@ -100,6 +108,19 @@ FIX: list[tuple[str, str, str]] = [
         if not getattr(training_args, 'overwrite_output_dir', False) and not training_args.use_cpu:
             pass
         """),
+    ("what a Trainer is asked behind the training", """
+        from transformers import Trainer
+        trainer = Trainer(model, args)
+        trainer.train(model_path=path if resumes else None)
+        if trainer.is_world_master():
+            trainer.save_model()
+        """, """
+        from transformers import Trainer
+        trainer = Trainer(model, args)
+        trainer.train(resume_from_checkpoint=path if resumes else None)
+        if trainer.is_world_process_zero():
+            trainer.save_model()
+        """),
     ("methods that do not take what they are passed", """
         from transformers import Trainer
         class Own(Trainer):
@@ -149,5 +170,8 @@ def test_the_installed_library_says_the_same() -> None:
     assert "tokenizer" not in inspect.signature(trainer).parameters
     assert not hasattr(trainer, "tokenizer")
     assert hasattr(trainer, rule.OWN_SCALE)
+    assert not any(hasattr(trainer, name) for name in rule.ASKED)
+    assert all(hasattr(trainer, name) for name in rule.ASKED.values())
+    assert "resume_from_checkpoint" in inspect.signature(trainer.train).parameters
     for method, word in rule.PASSED.items():
         assert word in inspect.signature(getattr(trainer, method)).parameters

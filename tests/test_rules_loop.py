@@ -105,6 +105,8 @@ WITHIN_EPOCHS = """
         """
 LEFT_IN_EVAL_MODE = [
     ("before all epochs only", modes(before="model.train()"), WITHIN_EPOCHS),
+    ("by a function that goes over two sets", modes(
+        restored="for batch in DataLoader(data.second): model(batch)"), WITHIN_EPOCHS),
     ("at the head of an epoch only", modes(head="model.train()"), WITHIN_EPOCHS),
     ("between epochs", modes(before="model.train()", between="evaluate(model, data)"), """
         @@ -19,4 +19,6 @@

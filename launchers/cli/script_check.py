@@ -45,6 +45,6 @@ def script_errors(script: Path) -> list[str]:
 def _way_out(script: Path, errors: list[Diagnostic], count: int) -> str:
     fixable = [each for each in errors if each.is_fixable]
     unsafe = " --unsafe-fixes" if any(each.safety == "unsafe" for each in fixable) else ""
-    way = f"`ddpfix patch{unsafe} {script}` repairs {len(fixable)}; " if fixable else ""
+    way = f"`ddpfix patch{unsafe} {script}` has edits for {len(fixable)}; " if fixable else ""
     number = f"{count} error{'s' * (count > 1)}"
     return f"ddpfix: {script}: {number} on several processes; {way}--unchecked launches it as it is"

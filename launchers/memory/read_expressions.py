@@ -221,6 +221,14 @@ class Expressions:
         raise Unread(f"`{ast.unparse(node)}` is not followed")
 
     def called(self, node: ast.Call, scope: dict[str, Any]) -> Any:
+        match node:
+            case ast.Call(
+                func=ast.Name(id="getattr"), args=[value, ast.Constant(value=str(name)), *default]
+            ):
+                owner = self.evaluate(value, scope)
+                if default and isinstance(owner, PretrainedConfig) and not hasattr(owner, name):
+                    return self.evaluate(default[0], scope)
+                return self.attribute(ast.Attribute(value, name, ast.Load()), scope)
         arguments: list[Any] = []
         for each in node.args:
             if isinstance(each, ast.Starred):

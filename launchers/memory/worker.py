@@ -53,10 +53,13 @@ def _trace_all(jobs: Sequence[tuple[TrainingStep, int]]) -> list[AllocationTrace
 
 def _trace(step: TrainingStep, batch: int) -> AllocationTrace | str:
     """The trace, or why there is none."""
+    from .read_values import Unread
     from .trace import trace
 
     try:
         return trace(step, batch)
+    except Unread as error:
+        return f"{str(error).partition(chr(10))[0]}; --probe N measures it"
     except Exception as error:  # torch, transformers and peft raise many kinds
         return f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
 

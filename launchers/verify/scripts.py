@@ -95,7 +95,9 @@ def prepare_scripts(request: VerifyRequest, folder: Path) -> ScriptsUnderTest:
         return ScriptsUnderTest(None, judged, summary, row)
     change = patch_as_requested(judged)
     if change.refusal:
-        raise InputError(f"{script}: {change.refusal}")
+        here = "" if script.parent == Path() else f"{script.parent}/"
+        because = change.refusal.replace(f"{judged.parent}/", here)  # the user's files, no copies
+        raise InputError(f"{script}: {because}")
     for finding in change.capability_failures:
         if finding.code in PARTIAL_CAPABILITIES:
             continue

@@ -19,12 +19,13 @@ Source       torch.nn.parallel.DistributedDataParallel.no_sync, which sets the s
 import ast
 from collections.abc import Iterator
 
-from ..analysis.language.conditions import asked_value, comparison, plain_test
+from ..analysis.language.conditions import asked_value, is_equality, plain_test
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.wrapping import SHARED
 from ..analysis.ranks.dealing import is_iterable_dataset
 from ..analysis.training.accumulated_losses import counts_on, loss_divisions
 from ..analysis.training.program import Program
+from ..analysis.training.remainders import asks_for_largest, asks_for_none_left, is_modulo
 from ..analysis.training.train_loops import TrainLoop, calls_around, is_optimizer_step
 from ..editing.edits import Define, Edit, Guard, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
@@ -78,7 +79,8 @@ def findings(program: Program) -> Iterator[Finding]:
             if not edits and counts_own_steps(loop, compare):
                 continue
             yield Finding(loop.module, test, reason(loop, compare, edits), edits)
-        if defines_last(loop) or any(isinstance(edit, Insert) for edit in edits):
+        steps_at_end = defines_last(loop) or any(isinstance(edit, Insert) for edit in edits)
+        if steps_at_end:
             yield from early_clipping(loop, test)
             yield from repeated_tests(loop, compare)
             yield from gates(loop)
@@ -86,7 +88,12 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from early_clipping(loop, test, loop.module.text(test.test))
         if has_step_number(loop):
             yield from synchronization(program, loop)
-            if not has_batches_of_its_own(loop):
+            # Micro-batches that wait for the next epoch's are as much of a step as any other.
+            waits = not steps_at_end and (compare is not None or asks_for_none_left(loop, test))
+            if waits and compare is None:
+                because = "micro-batches left at the end of an epoch are stepped in the next one"
+                yield Finding(loop.module, test, because)
+            if not waits and not has_batches_of_its_own(loop):
                 yield from equal_shares(loop)
 
 
@@ -216,7 +223,7 @@ def reason(loop: TrainLoop, test: ast.Compare, edits: tuple[Edit, ...]) -> str:
     """Why the accumulation test is wrong."""
     if not edits and loop.loader is not None and loop.step_name and not loop.loader.name:
         return "the last steps of an epoch cannot be told: no name here holds the loader itself"
-    if not edits:
+    if not edits and not counts_loop_steps(loop, test):
         return "what it counts is not the loop's own step number"
     if counts_loop_steps(loop, test):
         return "micro-batches left at the end of an epoch are stepped in the next one"
@@ -374,6 +381,8 @@ def step_on_last(loop: TrainLoop, compare: ast.Compare) -> tuple[Edit, ...]:
     """Edits that compute the test at the head of the loop, true for an epoch's last micro-batch."""
     if not (is_modulo(loop, compare) and steps_on_multiples(loop, compare)):
         return ()
+    if asks_for_largest(loop, compare) and not has_step_number(loop):
+        return ()
     if loop.loader is None or not loop.loader.name:
         return fix_off_by_one(loop, compare)
     if loop.loader.cycle is not None:
@@ -410,30 +419,16 @@ def step_on_last(loop: TrainLoop, compare: ast.Compare) -> tuple[Edit, ...]:
     return (*edits, Insert(loop.steps, f"{is_last} or {after} == len({loader})", "first"))
 
 
-def is_modulo(loop: TrainLoop, test: ast.Compare) -> bool:
-    """``… % accumulation == 0``, which holds for every batch where accumulation is 1, or ``!=``."""
-    remainder, kind, zero = comparison(test) or (None, None, None)
-    return (
-        isinstance(remainder, ast.BinOp)
-        and isinstance(remainder.op, ast.Mod)
-        and loop.accumulation is not None
-        and same_code(remainder.right, loop.accumulation)
-        and kind in (ast.Eq, ast.NotEq)
-        and isinstance(zero, ast.Constant)
-        and zero.value == 0
-    )
-
-
 def steps_on_multiples(loop: TrainLoop, compare: ast.Compare) -> bool:
     """Whether an optimizer step is taken where the remainder is 0, and not where it is another."""
     assert loop.step_test is not None
     _, holds, _ = plain_test(loop.module, loop.step_test.test)
-    return isinstance(compare.ops[0], ast.Eq) is (holds is not loop.steps_in_else)
+    return is_equality(compare) is (holds is not loop.steps_in_else)
 
 
 def ask_for_last(compare: ast.Compare) -> Rewrite:
     """The edit that asks for the last micro-batch of a step in place of a remainder."""
-    return Rewrite(compare, LAST if isinstance(compare.ops[0], ast.Eq) else f"not {LAST}")
+    return Rewrite(compare, LAST if is_equality(compare) else f"not {LAST}")
 
 
 def fix_off_by_one(loop: TrainLoop, test: ast.Compare) -> tuple[Edit, ...]:

@@ -82,7 +82,8 @@ def item_before_mean(loop: TrainLoop) -> Iterator[Finding]:
 def left_in_eval(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """Evaluations in the loop, or between its epochs, after which the model stays in eval mode."""
     module = loop.module
-    for stmt, model in evaluations_in_loop(program, loop):
+    # A function that goes over two sets, queries and code, is two evaluations.
+    for stmt, model in dict.fromkeys(evaluations_in_loop(program, loop)):
         if is_called(loop, model) and not returns_to_training(loop, stmt, model):
             yield Finding(
                 module,

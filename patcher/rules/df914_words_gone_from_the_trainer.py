@@ -2,8 +2,10 @@
 
 What         TrainingArguments(evaluation_strategy=…), Trainer(tokenizer=…), an option of an older
              release that chose nothing else, or a subclass whose compute_loss() or training_step()
-             does not take the number of items that a batch has.
-At run time  TypeError when the arguments or the Trainer are made, or in the first step.
+             does not take the number of items that a batch has. Or the Trainer is asked whether it
+             is_world_master().
+At run time  TypeError when the arguments or the Trainer are made, or in the first step;
+             AttributeError behind the whole training, where the results are written.
 Example      args = TrainingArguments("out", evaluation_strategy="epoch", no_cuda=True)
 Fix          Today's word; an option that is gone, and chose what is the rule now, is left out. A
              method takes num_items_in_batch=None, and a loss that does not use it is divided by the
@@ -59,6 +61,8 @@ PASSED = {
     "training_step": "num_items_in_batch",
     "log": "start_time",
 }
+# Methods that have another name today.
+ASKED = {"is_world_master": "is_world_process_zero", "is_local_master": "is_local_process_zero"}
 OWN_SCALE = "loss_is_scaled_for_ga"  # of a Trainer: whether compute_loss divides by accumulation
 
 
@@ -74,6 +78,7 @@ def findings(program: Program) -> Iterator[Finding]:
             if module.dotted(call.func).startswith("transformers."):
                 yield from old_words(module, call)
         yield from old_reads(module)
+        yield from old_calls(program, module, names)
         for call in module.calls_to("Trainer", "Seq2SeqTrainer", *names):
             is_library = module.dotted(call.func).startswith("transformers.")
             word = keyword(call, "tokenizer")
@@ -131,6 +136,25 @@ def old_reads(module: Module) -> Iterator[Finding]:
             code = f"getattr({owner}, '{name}', False)" if name == FOLDER else ""
             edit = Rewrite(node, code or f"{owner}.{RENAMED[name]}")
             yield Finding(module, node, f"TrainingArguments have no {name}", (edit,))
+
+
+def old_calls(program: Program, module: Module, names: set[str]) -> Iterator[Finding]:
+    """``trainer.is_world_master()`` and ``trainer.train(model_path=…)``."""
+    for call in module.calls_to(*(ASKED.keys() - program.functions_by_name.keys())):
+        func = call.func
+        if isinstance(func, ast.Attribute):
+            today = f"{module.text(func.value)}.{ASKED[func.attr]}"
+            because = f"the Trainer has no {func.attr}()"
+            yield Finding(module, call, because, (Rewrite(func, today),))
+    for call in module.calls_to("train"):
+        word = keyword(call, "model_path")
+        owner = call.func.value if isinstance(call.func, ast.Attribute) else None
+        made = None if owner is None else module.definition(owner, call)
+        if word is None or not isinstance(made, ast.Call):
+            continue
+        if is_trainer_name(module.dotted(made.func)) or module.last_name(made.func) in names:
+            edit = Rewrite(word, f"resume_from_checkpoint={module.text(word.value)}")
+            yield Finding(module, word, "train() takes no model_path", (edit,))
 
 
 def of_today(module: Module, word: ast.keyword, told: list[str]) -> str | None:

@@ -9,6 +9,7 @@ from ....record import record
 from ...source.module import Module
 from ...source.tree import FUNCTIONS, everywhere, position
 
+OF_NUMBERS: dict[type[ast.cmpop], type[ast.cmpop]] = {ast.Is: ast.Eq, ast.IsNot: ast.NotEq}
 MIRRORED: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Eq: ast.Eq,
     ast.NotEq: ast.NotEq,
@@ -96,13 +97,24 @@ def reads(module: Module, name: ast.Name) -> int:
 
 
 def comparison(test: ast.expr) -> tuple[ast.expr, type[ast.cmpop], ast.expr] | None:
-    """A comparison of two values, its literal on the right: ``0 == x`` as ``x == 0``."""
+    """A comparison of two values, its literal on the right: ``0 == x`` as ``x == 0``.
+
+    ``x is 0`` asks for the same of small numbers, and Python warns of it.
+    """
     if not isinstance(test, ast.Compare) or len(test.ops) != 1:
         return None
     left, kind, right = test.left, type(test.ops[0]), test.comparators[0]
+    if isinstance(right, ast.Constant) and type(right.value) is int:
+        kind = OF_NUMBERS.get(kind, kind)
     if is_literal(left) and not is_literal(right) and kind in MIRRORED:
         return right, MIRRORED[kind], left
     return left, kind, right
+
+
+def is_equality(test: ast.Compare) -> bool:
+    """Whether a comparison asks for two values to be equal."""
+    sides = comparison(test)
+    return sides is not None and sides[1] is ast.Eq
 
 
 def asked_value(test: ast.Compare) -> ast.expr:
