@@ -14,6 +14,7 @@ from ...source.tree import (
     everywhere,
     first_parameter,
     is_inside,
+    position,
     within,
 )
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
@@ -64,10 +65,20 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
 def bound_behind(loop: TrainLoop) -> set[ast.expr]:
     """Values that an epoch gives to names of its steps outside of these, which bind them anew.
 
-    ``loss = total / steps`` behind the steps is of no loss that a step goes back from.
+    ``loss = total / steps`` behind the steps is of no loss that a step goes back from, nor is it
+    behind the backward pass where the next step binds it first.
     """
-    anew = made_anew(loop.steps.body)
-    return {
+    body = loop.steps.body
+    anew = made_anew(body)
+    back = [call for call in loop.backwards if is_inside(call, loop.steps)]
+    last = max(map(position, back), default=(0, 0))
+    first = {name for stmt in body if position(stmt) < last for name in made_anew([stmt])}
+    behind = {
+        stmt.value
+        for stmt in within(body, ast.Assign)
+        if back and position(stmt) > last and taking(stmt.targets) <= first
+    }
+    return behind | {
         stmt.value
         for stmt in within([] if loop.epochs is None else loop.epochs.body, ast.Assign)
         if taking(stmt.targets) <= anew and not is_inside(stmt, loop.steps)
