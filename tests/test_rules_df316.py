@@ -90,6 +90,9 @@ NOOP: list[tuple[str, str]] = [
     ("no copy", script(copy="")),
     ("a copy of what the wrapper has made equal", script(copy="", behind=PARTS["copy"])),
     ("a class that copies it behind the wrapper", script(copy="", behind="Average(model)")),
+    ("the best weights so far, from the first on", script(
+        copy="best = copy.deepcopy(model.state_dict())",
+        end="best = copy.deepcopy(model.state_dict())")),
     ("a copy of another model", script(copy="teacher = copy.deepcopy(other)")),
     ("the best weights so far", script(copy="", end="best = copy.deepcopy(model)")),
     ("weights drawn before they are wrapped", script(copy="model.apply(reset)")),
@@ -121,11 +124,18 @@ def test_left_alone(text: str) -> None:
     "copy",
     [
         PARTS["copy"],
+        "first = copy.deepcopy(model.state_dict())",
         "teacher = torch.nn.Linear(2, 1)\nteacher.load_state_dict(model.state_dict())",
         "average = Average(model)",
         "for p, q in zip(model.parameters(), teacher.parameters()):\n    q.data.copy_(p.data)",
     ],
-    ids=["deepcopy", "load_state_dict", "a class", "parameter by parameter"],
+    ids=[
+        "deepcopy",
+        "a state to begin again with",
+        "load_state_dict",
+        "a class",
+        "parameter by parameter",
+    ],
 )
 @pytest.mark.parametrize("seed", ["", "random.seed(1)", "if args.seed:\n    torch.manual_seed(1)"])
 def test_ranks_draw_rank_0s_weights(copy: str, seed: str) -> None:

@@ -91,6 +91,8 @@ NOOP: list[tuple[str, str]] = [
         loss="loss = 0\n        for t in range(9):\n"
         "            if t > 0 and missing[t]:\n                x[t] = mean[0]\n"
         "            mean = model(x[t])\n            loss += mean.sum()")),
+    ("a total whose mean gets the loss's name for a log", script(head="total = {'loss': 0}",
+        after="total['loss'] += loss.item()\n        loss = total['loss'] / (step + 1)")),
     ("a list for a log", script(head="seen = []", after="seen.append(loss.item())",
         end="print(sum(seen))")),
     ("each example's last loss, which is printed", script(before="last = torch.zeros(9)",

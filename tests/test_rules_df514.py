@@ -56,6 +56,8 @@ def script(**parts: str) -> str:
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("a score that is printed", script(body="print(losses)", training="train(epoch, net, loader)")),
+    ("a model that is given back as it came", script(
+        end="return net", result="net", body="pass", training="train(epoch, net, loader)")),
     ("a log that hears of it", script(body="logger.log(losses)",
         training="train(epoch, net, loader, logger)")),
     ("a setting that holds the best one", script(body="args.best = max(losses)",

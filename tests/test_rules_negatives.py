@@ -530,3 +530,54 @@ def test_scores_that_a_function_makes_or_a_loss_is_given(
     script = f"import torch.nn.functional as F\n{training(f'loss = Criterion(kind)({given})')}"
     told = found("DF307", script + CRITERION.format(holds=holds, takes=takes, lines=lines))
     assert [each.because.endswith(because) for each in told] == [True] * bool(because)
+
+
+VIEWS = (
+    "turns = model(batch)",
+    "scores = model(turns)",
+    "of = torch.arange({count}).unsqueeze(1).expand(-1, 3).contiguous().view(-1)",
+    "loss = torch.nn.functional.cross_entropy(scores, of)",
+)
+
+
+@pytest.mark.parametrize(
+    ("count", "first", "is_told"),
+    [
+        ("batch.size(0)", VIEWS[0], True),
+        ("n", "n = int(batch.size(0) / 4)", True),
+        ("n", "n = 4", False),
+        ("batch.size(0)", "turns = all_gather(model(batch))", False),
+    ],
+)
+def test_views_that_are_labelled_by_their_example_are_noted(
+    count: str, first: str, is_told: bool
+) -> None:
+    told = found("DF307", training(first, *(line.format(count=count) for line in VIEWS[1:])))
+    assert [each.because for each in told] == [
+        "the labels number the rows of scores, of this rank's batch only"
+    ] * is_told
+
+
+CRITERION_OF_BATCHES = """
+class Criterion(torch.nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.others = {mask}
+    def forward(self, x, y):
+        scores = torch.mm(x, x.t().data).div_(0.1).exp_() * self.others
+        pos = (x * y).sum(1)
+        lost = torch.log(pos / scores.sum(1))
+        return -lost.sum(0) / len(x)
+contrast = Criterion(8)
+"""
+
+
+@pytest.mark.parametrize(
+    ("mask", "is_told"), [("1 - torch.eye(size)", True), ("torch.ones(size, size)", False)]
+)
+def test_a_mask_of_the_diagonal_may_be_held_by_the_loss(mask: str, is_told: bool) -> None:
+    text = training("loss = contrast(text, code)") + CRITERION_OF_BATCHES.format(mask=mask)
+    told = found("DF307", text)
+    assert [each.because.split(" of ")[0] for each in told] == [
+        "line 14 scores against x"
+    ] * is_told

@@ -75,6 +75,7 @@ def script(line: str, then: str = "pass") -> str:
         'safetensors.torch.save_file({"x": frame}, "model.safetensors")',
         'OmegaConf.save(args, "settings.yaml")',
         'frame.tofile("scores.bin")',
+        'frame.dump(f"scores_{epoch}.dat")',
         'animation.FuncAnimation(frame, score).save("all.gif")',
         'drawn(frame).save(os.path.join("out", f"{epoch}.png"))',
         'scipy.io.wavfile.write("sample.wav", 22050, frame)',
@@ -98,6 +99,11 @@ def test_rank_0_alone_runs_the_statement(line: str) -> None:
     wanted = text.replace(f"        {line}\n", guarded)
     assert new.split("def main(")[1] == wanted.split("def main(")[1]
     assert found("DF607", new) == []
+
+
+@pytest.mark.parametrize("line", ["io.dump('text')", "frame.dump(args)", "frame.dump('a', 2)"])
+def test_what_dumps_no_file_by_its_name_is_left_alone(line: str) -> None:
+    assert found("DF607", script(line)) == []
 
 
 @pytest.mark.parametrize(

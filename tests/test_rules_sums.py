@@ -67,6 +67,9 @@ SUMS = {
     "of torch's function": script("loss = torch.sum((model(x) - y) ** 2)"),
     "with a factor": script("loss = 0.5 * (model(x) - y).pow(2).sum() / 3"),
     "with an option for a factor": of_batches("loss = torch.sum(model(x)) / args.weight"),
+    "with an option that an object holds": of_batches(
+        "loss = self.args.weight * torch.sum(model(x))"
+    ),
     "of two": script('loss = F.mse_loss(model(x), y, reduction="sum") - torch.sum(model(x))'),
     "of a function of the script": script(
         "loss = total(model(x), y)",
@@ -204,6 +207,7 @@ SILENT = {
         "loss = total(model(x), y, torch.nn.L1Loss(reduction='sum')) + total(model(x), y)",
         "def total(a, b, kind=None):\n    return kind(a, b)",
     ),
+    "a weight of an object": of_batches("loss = self.args.other * (model(x) - y).sum()"),
     "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
     "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),

@@ -583,3 +583,13 @@ def test_what_an_experiment_of_sacred_runs_trains(tmp_path: Path) -> None:
     assert finding.because.startswith("every rank starts a run of its own")
     path.write_text(textwrap.dedent(EXPERIMENT.format(decorator="capture")))
     assert not patch(path).changes
+
+
+def test_the_group_is_made_above_what_an_experiment_of_another_module_runs(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    text = textwrap.dedent(EXPERIMENT.format(decorator="automain"))
+    (tmp_path / "config.py").write_text(text[: text.index("@ex.automain")])
+    imports = text[: text.index("ex = ")].replace("from sacred import Experiment\n", "")
+    path.write_text(f"{imports}from config import ex\n{text[text.index('@ex.automain') :]}")
+    change = next(each for each in patch(path).changes if each.source.path.name == "train.py")
+    assert change.text.index("init_process_group") < change.text.index("@ex.automain")

@@ -14,7 +14,7 @@ from ..analysis.training.run_again import runs_again
 from ..editing.edits import Edit, Import, Insert, Rewrite
 from ..editing.helpers import helper_names
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside, mentions, position, within
+from ..source.tree import everywhere, is_inside, is_run_by_decorator, mentions, position, within
 from .behind_binding import behind_binding
 from .chosen_cards import is_of_card_option
 from .counted_cards import one_card_each
@@ -286,7 +286,8 @@ def first_step(module: Module) -> ast.stmt | None:
     steps = [
         stmt
         for stmt in module.tree.body
-        if not isinstance(stmt, PREPARES) and not is_text(stmt) and not holds(stmt, imports)
+        if not is_text(stmt) and not holds(stmt, imports)
+        if not isinstance(stmt, PREPARES) or is_run_by_decorator(stmt)
     ]
     own = [name for name, whole in module.aliases.items() if whole == "torch"]  # import torch as T
     uses = (position(stmt) for stmt in steps if any(mentions(stmt, name) for name in own))

@@ -45,11 +45,21 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.gathering import GATHER_VECTORS, gather_batch, gather_columns, row_source
 from ..fixes.masked_means import is_of_loss
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, argument, everywhere, mentions, parameters, within
+from ..source.tree import (
+    FUNCTIONS,
+    Function,
+    argument,
+    everywhere,
+    is_inside,
+    mentions,
+    parameters,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF307", Severity.NOTE, Safety.UNSAFE
 
 DISTANCES = ("sum", "mean", "mse_loss", "l1_loss", "smooth_l1_loss", "kl_div")
+REPEATING = ("repeat", "expand", "repeat_interleave")
 GATHER_NAMES = ("gather", GATHER_VECTORS.lower())
 MAX_ALIASES = 5  # assignments to follow from a name to its value
 
@@ -73,7 +83,7 @@ def findings(program: Program) -> Iterator[Finding]:
             function = module.function(call)
             near = next(products(module, scores), None)
             product = near or distant_product(module, scores)
-            if product is None and is_plain and is_square(module, scores, target):
+            if product is None and is_plain and numbers_rows(program, module, call, scores, target):
                 told.add(function)
                 if runs_in_training_step(program, module, function):
                     because = f"the labels number the rows of {module.text(scores)}, of this rank's"
@@ -145,6 +155,35 @@ def is_square(module: Module, scores: ast.expr, labels: ast.expr) -> bool:
         for kind in (ast.Attribute, ast.Name)
         for node in everywhere(value, kind)
     )
+
+
+def numbers_rows(
+    program: Program, module: Module, call: ast.Call, scores: ast.expr, labels: ast.expr
+) -> bool:
+    """Whether labels number the rows of scores, each of an example of the batch."""
+    if is_square(module, scores, labels):
+        return True
+    loops = [loop for loop in program.train_loops if is_inside(call, loop.steps)]
+    calls = [each for loop in loops for each in within(loop.steps.body, ast.Call)]
+    if not loops or any("gather" in module.last_name(each.func) for each in calls):
+        return False
+    return module.last_name(call.func) == "cross_entropy" and counts_examples(module, labels)
+
+
+def counts_examples(module: Module, labels: ast.expr) -> bool:
+    """``torch.arange(x.size(0) // 4).repeat(3)``: which example each of several views is of."""
+    made = module.definition(labels, labels) or labels
+    calls = everywhere(made, ast.Call)
+    if not any(module.last_name(call.func) in REPEATING for call in calls):
+        return False
+    for call in calls:
+        if module.dotted(call.func) == "torch.arange" and len(call.args) == 1:
+            number = module.definition(call.args[0], call.args[0]) or call.args[0]
+            for part in everywhere(number, ast.Call):
+                match part:
+                    case ast.Call(func=ast.Attribute(attr="size"), args=[ast.Constant(value=0)]):
+                        return True
+    return False
 
 
 def scores_taken_both_ways(

@@ -146,7 +146,7 @@ def set_by_forward(module: Module, owner: ast.ClassDef) -> Iterator[tuple[ast.st
 
 def is_called_before_wrapper(program: Program) -> bool:
     """Whether a model gets a batch before it is wrapped, and rank 0's weights behind it."""
-    for module, wrap in program.calls_to("DistributedDataParallel"):
+    for module, wrap in program.calls_to("DistributedDataParallel", "DataParallel"):
         model = wrap.args[0] if wrap.args else None
         for use in module.occurrences(model.id) if isinstance(model, ast.Name) else ():
             call = module.parents[use]

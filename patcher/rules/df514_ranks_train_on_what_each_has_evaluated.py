@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from ..analysis.batches.loss_names import names_of_losses
 from ..analysis.language.name_flow import flows, names_in, reached, taking
+from ..analysis.language.results import handed_back
 from ..analysis.language.training_calls import GRADLESS
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import AVERAGE, SHARED, functions_leading_to, loops_that_step
@@ -57,6 +58,8 @@ def findings(program: Program) -> Iterator[Finding]:
             stmt = module.statement(entry) if isinstance(entry, ast.Call) else None
             if not isinstance(stmt, ast.Assign) or stmt.value is not entry or entry in found:
                 continue
+            if taking(stmt.targets) <= handed_back(program, module, entry):
+                continue  # model = train_and_test(model, loaders)
             scope = module, module.function(stmt)
             if scope not in scopes:
                 scopes[scope] = flow_of(program, module, stmt)

@@ -24,6 +24,7 @@ from .tree import (
     everywhere,
     function_of,
     is_inside,
+    is_run_by_decorator,
     mentions,
     number_of,
     position,
@@ -337,11 +338,8 @@ class Module:
         for stmt in self.tree.body:
             if isinstance(stmt, ast.If) and mentions(stmt.test, "__name__"):
                 return True
-            if isinstance(stmt, ast.FunctionDef) and any(
-                isinstance(each, ast.Attribute) and each.attr == "automain"
-                for each in stmt.decorator_list
-            ):
-                return True  # of sacred, which runs it
+            if is_run_by_decorator(stmt):
+                return True
         return any(self.function(call) is None for call in self.calls_to("backward"))
 
     @cached_property

@@ -508,6 +508,13 @@ def is_plain_call(node: ast.AST, name: str) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == name
 
 
+def is_run_by_decorator(stmt: ast.stmt) -> bool:
+    """Whether a decorator runs a function at once, as sacred's ``@ex.automain`` does."""
+    return isinstance(stmt, ast.FunctionDef) and any(
+        isinstance(each, ast.Attribute) and each.attr == "automain" for each in stmt.decorator_list
+    )
+
+
 def has_forward(definition: ast.ClassDef) -> bool:
     """Whether a class has a forward pass of its own, as layers and models have."""
     return any(getattr(each, "name", "") == "forward" for each in definition.body)

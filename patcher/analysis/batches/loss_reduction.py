@@ -13,6 +13,7 @@ from functools import reduce
 
 from ...source.module import Module
 from ...source.tree import (
+    ancestors,
     argument,
     argument_values,
     everywhere,
@@ -546,5 +547,20 @@ def is_factor(program: Program, node: ast.expr) -> bool:
     return (
         not is_batch_size(program, node)
         and not any(everywhere(node, ast.Call))
-        and all(name.id in program.argument_names for name in everywhere(node, ast.Name))
+        and all(
+            name.id in program.argument_names or is_of_settings(program, name)
+            for name in everywhere(node, ast.Name)
+        )
+    )
+
+
+def is_of_settings(program: Program, owner: ast.Name) -> bool:
+    """``self`` of ``self.args.weight``, where there is such an option."""
+    holder = ancestors(owner)[0]
+    option = ancestors(holder)[0] if isinstance(holder, ast.Attribute) else None
+    return (
+        isinstance(holder, ast.Attribute)
+        and holder.attr in program.argument_names
+        and isinstance(option, ast.Attribute)
+        and option.attr in program.options
     )

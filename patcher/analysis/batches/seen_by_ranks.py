@@ -14,7 +14,7 @@ from ...source.tree import (
     everywhere,
     first_parameter,
     is_inside,
-    precedes,
+    position,
     within,
 )
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
@@ -66,22 +66,23 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
 def bound_behind(loop: TrainLoop) -> set[ast.expr]:
     """Values that an epoch gives to names of its steps outside of these, which bind them anew.
 
-    ``loss = total / steps`` behind the steps is of no loss that a step goes back from, and neither
-    is ``loss = meter.mean()`` behind the backward pass of one whose loss is made anew above.
+    ``loss = total / steps`` behind the steps is of no loss that a step goes back from, nor is it
+    behind the backward pass where the next step binds it first.
     """
-    anew = made_anew(loop.steps.body)
-    outside = {
+    body = loop.steps.body
+    anew = made_anew(body)
+    back = [call for call in loop.backwards if is_inside(call, loop.steps)]
+    last = max(map(position, back), default=(0, 0))
+    first = {name for stmt in body if position(stmt) < last for name in made_anew([stmt])}
+    behind = {
+        stmt.value
+        for stmt in within(body, ast.Assign)
+        if back and position(stmt) > last and taking(stmt.targets) <= first
+    }
+    return behind | {
         stmt.value
         for stmt in within([] if loop.epochs is None else loop.epochs.body, ast.Assign)
         if taking(stmt.targets) <= anew and not is_inside(stmt, loop.steps)
-    }
-    backwards = [call for call in loop.backwards if is_inside(call, loop.steps)]
-    is_behind = {stmt: all(precedes(call, stmt) for call in backwards) for stmt in loop.steps.body}
-    above = made_anew([stmt for stmt, behind in is_behind.items() if not behind])
-    return outside | {
-        stmt.value
-        for stmt, behind in is_behind.items()
-        if behind and backwards and isinstance(stmt, ast.Assign) and taking(stmt.targets) <= above
     }
 
 

@@ -232,6 +232,9 @@ def file_uses(module: Module) -> Iterator[FileUse]:
     for call in module.calls_to("save"):
         if saves_itself(module, call):
             yield FileUse("write", call, argument(call, 0, "fp"))
+    for call in module.calls_to("dump"):
+        if dumps_itself(module, call):
+            yield FileUse("write", call, call.args[0])
     for kind, (functions, methods) in BY_NAME.items():
         lasts = {name.rpartition(".")[2]: name for name in functions}
         for call in module.calls_to(*lasts, *methods):
@@ -255,6 +258,17 @@ def file_uses(module: Module) -> Iterator[FileUse]:
             if path is not None:
                 path = folder_of(module, _opened(module, path))
             yield FileUse(what, call, path)
+
+
+def dumps_itself(module: Module, call: ast.Call) -> bool:
+    """``scores.dump(f"{folder}/scores.dat")``, of an array of numpy's."""
+    match call:
+        case ast.Call(func=ast.Attribute(value=ast.Name(id=name)), args=[path], keywords=[]):
+            is_text = isinstance(path, ast.JoinedStr) or (
+                isinstance(path, ast.Constant) and isinstance(path.value, str)
+            )
+            return is_text and name not in module.aliases
+    return False
 
 
 def file_sinks(module: Module) -> list[ast.Call]:

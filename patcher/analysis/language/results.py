@@ -100,21 +100,27 @@ def unpacked_result(module: Module, name: ast.Name) -> tuple[ast.expr, int] | No
     return stmt.value, holder.elts.index(above[-1])
 
 
+def parts_of(value: ast.expr | None) -> list[ast.expr]:
+    """The elements of a tuple, or the value alone."""
+    if value is None:
+        return []
+    return value.elts if isinstance(value, ast.Tuple) else [value]
+
+
 def handed_back(graph: Resolver, module: Module, call: ast.Call) -> set[str]:
     """The names that a call binds to its own arguments: ``loss, optimizer = train(optimizer)``."""
     stmt = module.statement(call)
     target = stmt.targets[0] if isinstance(stmt, ast.Assign) and stmt.value is call else None
-    if not isinstance(target, ast.Tuple):
-        return set()
+    names = parts_of(target)
     returned = [
-        (where, function, result.value.elts)
+        (where, function, parts_of(result.value))
         for where, function in graph.callees(module, call)
         for result in within(function.body, ast.Return)
-        if isinstance(result.value, ast.Tuple) and len(result.value.elts) == len(target.elts)
+        if len(parts_of(result.value)) == len(names)
     ]
     return {
         name.id
-        for place, name in enumerate(target.elts)
+        for place, name in enumerate(names)
         if isinstance(name, ast.Name)
         and returned
         and all(

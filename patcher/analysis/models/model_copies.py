@@ -39,7 +39,18 @@ def copied(module: Module, call: ast.Call) -> ast.expr | None:
         return source.value if isinstance(source, ast.Attribute) else None
     if last == "copy_":
         return next(zipped_models(module, call), None)
+    match source:
+        case ast.Call(func=ast.Attribute(value=model, attr="state_dict")):
+            return model if is_bound_once(module, call) else None
     return source
+
+
+def is_bound_once(module: Module, call: ast.Call) -> bool:
+    """``first = deepcopy(model.state_dict())``, and nothing later: not the best state so far."""
+    match module.statement(call):
+        case ast.Assign(targets=[ast.Name(id=name)], value=value):
+            return module.single_assignment(module.function(call), name) is value
+    return False
 
 
 def zipped_models(module: Module, call: ast.Call) -> Iterator[ast.expr]:

@@ -102,16 +102,27 @@ def scores_among_themselves(
     module: Module, function: Function
 ) -> Iterator[tuple[ast.expr, ast.expr]]:
     """``exp(mm(x, x.t()) / heat)`` of a function that masks the diagonal out, with its product."""
-    calls = {module.last_name(call.func): call for call in within(function.body, ast.Call)}
-    if calls.keys().isdisjoint(NORMALISING):
-        return
-    masks_diagonal = "fill_diagonal_" in calls or any(
+    calls = within(function.body, ast.Call)
+    names = {module.last_name(call.func) for call in calls}
+    if {name.rstrip("_") for name in names}.isdisjoint(NORMALISING):
+        return  # of no exp(), and no exp_()
+    masks_diagonal = "fill_diagonal_" in names or any(
         module.last_name(call.func) == "eye" and is_taken_off(module, call)
-        for call in within(function.body, ast.Call)
+        for call in (*calls, *calls_of_attributes(module, function))
     )
     for product in all_pairs_products(module, function) if masks_diagonal else ():
         if same_code(product.rows, product.columns) and not is_within_examples(product.node):
             yield product.node, product.node
+
+
+def calls_of_attributes(module: Module, function: Function) -> Iterator[ast.Call]:
+    """The calls in what attributes of its object hold: ``self.mask = 1 - torch.eye(n)``."""
+    if not module.spells("eye"):
+        return
+    for attribute in within(function.body, ast.Attribute):
+        if isinstance(attribute.value, ast.Name) and attribute.value.id == "self":
+            for value in module.attribute_values.get(attribute.attr, ()):
+                yield from everywhere(value, ast.Call)
 
 
 def is_taken_off(module: Module, eye: ast.Call) -> bool:
