@@ -15,6 +15,7 @@ from ...source.tree import (
     first_parameter,
     is_inside,
     position,
+    precedes,
     within,
 )
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
