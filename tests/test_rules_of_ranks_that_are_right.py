@@ -375,6 +375,80 @@ def test_ranks_may_go_through_equally_many_batches(sampler: str, is_error: bool)
     assert [each.severity is not Severity.DEGRADED for each in findings] == [is_error]
 
 
+ROUNDS = """
+total = args.epochs * (len(loader) // args.accumulation)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total)
+for epoch in range(args.epochs):
+    for step, (x, y) in enumerate(loader{start}):
+        loss = model(x).sum() / args.accumulation
+        loss.backward()
+        if {test}:
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+"""
+WHOLE = "(step + 1) % args.accumulation == 0"
+
+
+@pytest.mark.parametrize(
+    ("start", "test", "count"),
+    [
+        (", start=done", WHOLE, 0),  # no patch lets the rest take a step
+        (", start=done", f"{WHOLE} or step + 1 == len(loader)", 1),
+        ("", WHOLE, 1),
+    ],
+)
+def test_steps_of_whole_rounds_are_counted_by_whole_rounds(
+    start: str, test: str, count: int
+) -> None:
+    findings = found("DF702", GROUP + ROUNDS.format(start=start, test=test))
+    because = "total leaves out the last step of an epoch"
+    assert [each.because for each in findings] == [because] * count
+
+
+LOGGED = """
+if dist.get_rank() == 0:
+    log = make_log()
+else:
+    log = None
+{place}
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "is_sure"),
+    [
+        ("log.info('begin')", True),
+        ("try:\n    begin()\nexcept OSError:\n    log.info('failed')", False),
+        ("if not os.path.exists(path):\n    log.info('missing')", False),
+    ],
+)
+def test_what_is_said_of_an_error_is_none_itself(place: str, is_sure: bool) -> None:
+    (finding,) = found("DF502", GROUP + LOGGED.format(place=place) + STEPS)
+    assert (finding.severity is not Severity.DEGRADED) is is_sure
+
+
+MADE = """
+def build():
+    net = {made}
+    net.head = torch.nn.Linear(4, 2)
+    return net
+def train():
+    for x, y in loader:
+        model(x).sum().backward()
+        optimizer.step()
+train()
+build()
+train()
+"""
+
+
+@pytest.mark.parametrize(("made", "count"), [("Body()", 0), ("model.module", 1)])
+def test_a_function_that_makes_its_model_changes_no_other(made: str, count: int) -> None:
+    findings = found("DF308", GROUP + MADE.format(made=made))
+    assert len([each for each in findings if "puts a part" in each.because]) == count
+
+
 CHOSEN = """
 def read(path):
     if os.path.exists(path):

@@ -66,6 +66,7 @@ from ..source.tree import (
     precedes,
     within,
 )
+from .df703_accumulation_arithmetic import leaves_rest
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 
@@ -120,10 +121,16 @@ def micro_batch_counts(
         terms = micro_batch_terms(program, loop, stmt.value)
         if terms is None or is_divided_behind(loop, stmt):
             continue
-        because = (
-            f"{module.text(stmt.targets[0])} counts micro-batches, "
-            f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps"
-        )
+        ratios = everywhere(stmt.value, ast.BinOp)
+        is_divided = any(steps_rounded_up(program, loop, each) for each in ratios)
+        if is_divided and leaves_rest(program, loop):
+            continue
+        because = f"{module.text(stmt.targets[0])} leaves out the last step of an epoch"
+        if not is_divided:
+            counters = " and ".join(sorted(loop.counters)) or "the scheduler"
+            because = (
+                f"{module.text(stmt.targets[0])} counts micro-batches, {counters} optimizer steps"
+            )
         if is_bound_below(loop, stmt):
             because += f": move the line that binds {accumulation_text(loop)} above this one"
             yield Finding(module, stmt, because)
@@ -188,7 +195,9 @@ def steps_rounded_down(program: Program, loop: TrainLoop, parts: set[str]) -> It
     What is left of an epoch makes a step as well.
     """
     module = loop.module
-    for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
+    if loop.drops_rest or leaves_rest(program, loop):
+        return
+    for stmt in within(loop.scope, ast.Assign):
         value = inside_max(module, stmt.value)
         rounded_up = steps_rounded_up(program, loop, value)
         if rounded_up and any(module.text(target) in parts for target in stmt.targets):
@@ -199,7 +208,9 @@ def steps_rounded_down(program: Program, loop: TrainLoop, parts: set[str]) -> It
 def resumed_by_floor(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """``global_step // (len(loader) // accumulation)``, the epochs before a run is resumed."""
     module = loop.module
-    for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
+    if loop.drops_rest or leaves_rest(program, loop):
+        return
+    for stmt in within(loop.scope, ast.Assign):
         for node in everywhere(stmt.value, ast.BinOp):
             done, steps = node.left, inside_max(module, node.right)
             rounded_up = steps_rounded_up(program, loop, steps)
