@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 
 import pytest
-from cases import RULES, found
+from cases import RULES, found, module
+from ddpfix.patcher.analysis.language.call_graph import Callee, CallGraph
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.findings import Severity
+from ddpfix.patcher.source.module import Module
 
 GROUP = """
 import itertools, os, torch
@@ -271,6 +275,11 @@ NOOP: list[tuple[str, str, str]] = [
         "urllib.request.urlretrieve(url, path)\n" + STEPS),
     ("DF601", "the module of the program says who is the first of its machine", GROUP + STEPS
         + "if ranks.is_local_master():\n    torch.save(1, f'{dist.get_rank()}.pt')\n"),
+    ("DF202", "a card was asked for", "import torch\nimport torch.distributed as dist\n"
+        "if torch.cuda.is_available():\n"
+        "    dist.init_process_group('nccl', timeout=t)\n"
+        "else:\n    dist.init_process_group('gloo', timeout=t)\n"
+        "dist.destroy_process_group()\n"),
     ("DF302", "a layer that an argument leaves out",
         GROUP + OPTIONAL.format(before="if not features_only:\n            ") + STEPS),
     ("DF409", "a number's hash", GROUP + "port = hash(os.getuid() if posix else 1) % 9\n" + STEPS),
@@ -508,3 +517,29 @@ if rank == 0:
     print(rest)
 """
     assert found("DF506", GROUP + text + STEPS) == []
+
+
+CALLED = """
+class Box:
+    def __call__(self, net):
+        return net.part(net)
+box = Box()
+box(model)
+"""
+
+
+def test_a_search_for_what_objects_are_called_does_not_begin_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    whole = CallGraph._called_object
+
+    def counted(self: CallGraph, where: Module, call: ast.Call) -> list[Callee]:
+        asked.append(id(call))
+        return whole(self, where, call)
+
+    monkeypatch.setattr(CallGraph, "_called_object", counted)
+    program = Program(module(CALLED))
+    ((_, function),) = program.functions_by_name["__call__"]
+    assert [call.lineno for _, call in program.callers(function)] == [5]
+    assert len(asked) == len(set(asked))
