@@ -63,6 +63,7 @@ from ..source.tree import (
     everywhere,
     is_inside,
     is_within,
+    parameters,
     precedes,
     within,
 )
@@ -289,7 +290,19 @@ def example_counts(loop: TrainLoop) -> Iterator[Finding]:
                 steps = f"len({loader.name})"
                 steps += f" // {accumulation_text(loop)}" if loop.accumulation is not None else ""
                 because = f"{module.text(node)}: ranks may take another number of steps"
-                yield Finding(module, stmt, because, (Rewrite(node, steps),))
+                is_known = loader.name in bound_above(module, stmt)
+                edits = (Rewrite(node, steps),) if is_known else ()
+                yield Finding(module, stmt, because, edits)
+
+
+def bound_above(module: Module, stmt: ast.stmt) -> set[str]:
+    """The names and attributes that a statement finds bound: a loader may be made below it."""
+    function = module.function(stmt)
+    names = set() if function is None else parameters(function)
+    for (owner, name), stores in module.stores.items():
+        if owner is None or (owner is function and any(precedes(each, stmt) for each in stores)):
+            names.add(name)
+    return names | {f"self.{name}" for name in module.attribute_values}
 
 
 def assignments_behind_loader(loop: TrainLoop) -> Iterator[ast.Assign]:
