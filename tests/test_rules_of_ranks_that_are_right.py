@@ -311,6 +311,14 @@ TOLD: list[tuple[str, str, str, Severity | None]] = [
         GROUP + COUNTED.format(counter="lengths(data)"), None),
     ("DF503", "what is made of the sums is summed up over the ranks, and padding with it",
         GROUP + STEPS + EVALUATION.format(behind="dist.all_reduce(mean)"), Severity.DEGRADED),
+    ("DF503", "the caller sums up what it makes of the result", GROUP + STEPS
+        + EVALUATION.format(behind="pass").replace("\nevaluate(model, data)\n",
+            "\nfor epoch in range(3):\n    score = evaluate(model, data)\n"
+            "    shown = 100 * score\n    if many:\n        dist.all_reduce(shown)\n"),
+        Severity.DEGRADED),
+    ("DF503", "the caller sums up something else", GROUP + STEPS
+        + EVALUATION.format(behind="pass").replace("\nevaluate(model, data)\n",
+            "\nscore = evaluate(model, data)\ndist.all_reduce(count)\n"), None),
     ("DF503", "only what is counted is summed up", GROUP + STEPS
         + EVALUATION.format(behind="dist.all_reduce(torch.tensor(7.0))"), None),
     ("DF401", "a sampler of the program's own that knows no ranks", GROUP + DEALER.replace(
