@@ -551,3 +551,12 @@ def test_a_search_for_what_objects_are_called_does_not_begin_again(
     ((_, function),) = program.functions_by_name["__call__"]
     assert [call.lineno for _, call in program.callers(function)] == [5]
     assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize(
+    ("test", "whose"),
+    [("args.local_rank == 0", "a rank of another machine"), ("True", "another rank")],
+)
+def test_who_may_make_a_folder_is_told(test: str, whose: str) -> None:
+    (finding,) = found("DF602", GROUP + STEPS + f"if {test}:\n    os.makedirs(args.out)\n")
+    assert finding.because == f"{whose} may make the folder first"
