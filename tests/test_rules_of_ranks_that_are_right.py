@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import textwrap
 
 import pytest
-from cases import RULES, found
+from cases import RULES, found, module
+from ddpfix.patcher.analysis.language.call_graph import Callee, CallGraph
+from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.findings import Severity
+from ddpfix.patcher.source.module import Module
 
 GROUP = """
 import itertools, os, torch
@@ -271,6 +275,11 @@ NOOP: list[tuple[str, str, str]] = [
         "urllib.request.urlretrieve(url, path)\n" + STEPS),
     ("DF601", "the module of the program says who is the first of its machine", GROUP + STEPS
         + "if ranks.is_local_master():\n    torch.save(1, f'{dist.get_rank()}.pt')\n"),
+    ("DF202", "a card was asked for", "import torch\nimport torch.distributed as dist\n"
+        "if torch.cuda.is_available():\n"
+        "    dist.init_process_group('nccl', timeout=t)\n"
+        "else:\n    dist.init_process_group('gloo', timeout=t)\n"
+        "dist.destroy_process_group()\n"),
     ("DF302", "a layer that an argument leaves out",
         GROUP + OPTIONAL.format(before="if not features_only:\n            ") + STEPS),
     ("DF409", "a number's hash", GROUP + "port = hash(os.getuid() if posix else 1) % 9\n" + STEPS),
@@ -302,6 +311,14 @@ TOLD: list[tuple[str, str, str, Severity | None]] = [
         GROUP + COUNTED.format(counter="lengths(data)"), None),
     ("DF503", "what is made of the sums is summed up over the ranks, and padding with it",
         GROUP + STEPS + EVALUATION.format(behind="dist.all_reduce(mean)"), Severity.DEGRADED),
+    ("DF503", "the caller sums up what it makes of the result", GROUP + STEPS
+        + EVALUATION.format(behind="pass").replace("\nevaluate(model, data)\n",
+            "\nfor epoch in range(3):\n    score = evaluate(model, data)\n"
+            "    shown = 100 * score\n    if many:\n        dist.all_reduce(shown)\n"),
+        Severity.DEGRADED),
+    ("DF503", "the caller sums up something else", GROUP + STEPS
+        + EVALUATION.format(behind="pass").replace("\nevaluate(model, data)\n",
+            "\nscore = evaluate(model, data)\ndist.all_reduce(count)\n"), None),
     ("DF503", "only what is counted is summed up", GROUP + STEPS
         + EVALUATION.format(behind="dist.all_reduce(torch.tensor(7.0))"), None),
     ("DF401", "a sampler of the program's own that knows no ranks", GROUP + DEALER.replace(
@@ -375,6 +392,80 @@ def test_ranks_may_go_through_equally_many_batches(sampler: str, is_error: bool)
     assert [each.severity is not Severity.DEGRADED for each in findings] == [is_error]
 
 
+ROUNDS = """
+total = args.epochs * (len(loader) // args.accumulation)
+schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, T_max=total)
+for epoch in range(args.epochs):
+    for step, (x, y) in enumerate(loader{start}):
+        loss = model(x).sum() / args.accumulation
+        loss.backward()
+        if {test}:
+            optimizer.step()
+            schedule.step()
+            optimizer.zero_grad()
+"""
+WHOLE = "(step + 1) % args.accumulation == 0"
+
+
+@pytest.mark.parametrize(
+    ("start", "test", "count"),
+    [
+        (", start=done", WHOLE, 0),  # no patch lets the rest take a step
+        (", start=done", f"{WHOLE} or step + 1 == len(loader)", 1),
+        ("", WHOLE, 1),
+    ],
+)
+def test_steps_of_whole_rounds_are_counted_by_whole_rounds(
+    start: str, test: str, count: int
+) -> None:
+    findings = found("DF702", GROUP + ROUNDS.format(start=start, test=test))
+    because = "total leaves out the last step of an epoch"
+    assert [each.because for each in findings] == [because] * count
+
+
+LOGGED = """
+if dist.get_rank() == 0:
+    log = make_log()
+else:
+    log = None
+{place}
+"""
+
+
+@pytest.mark.parametrize(
+    ("place", "is_sure"),
+    [
+        ("log.info('begin')", True),
+        ("try:\n    begin()\nexcept OSError:\n    log.info('failed')", False),
+        ("if not os.path.exists(path):\n    log.info('missing')", False),
+    ],
+)
+def test_what_is_said_of_an_error_is_none_itself(place: str, is_sure: bool) -> None:
+    (finding,) = found("DF502", GROUP + LOGGED.format(place=place) + STEPS)
+    assert (finding.severity is not Severity.DEGRADED) is is_sure
+
+
+MADE = """
+def build():
+    net = {made}
+    net.head = torch.nn.Linear(4, 2)
+    return net
+def train():
+    for x, y in loader:
+        model(x).sum().backward()
+        optimizer.step()
+train()
+build()
+train()
+"""
+
+
+@pytest.mark.parametrize(("made", "count"), [("Body()", 0), ("model.module", 1)])
+def test_a_function_that_makes_its_model_changes_no_other(made: str, count: int) -> None:
+    findings = found("DF308", GROUP + MADE.format(made=made))
+    assert len([each for each in findings if "puts a part" in each.because]) == count
+
+
 CHOSEN = """
 def read(path):
     if os.path.exists(path):
@@ -434,3 +525,38 @@ if rank == 0:
     print(rest)
 """
     assert found("DF506", GROUP + text + STEPS) == []
+
+
+CALLED = """
+class Box:
+    def __call__(self, net):
+        return net.part(net)
+box = Box()
+box(model)
+"""
+
+
+def test_a_search_for_what_objects_are_called_does_not_begin_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+    whole = CallGraph._called_object
+
+    def counted(self: CallGraph, where: Module, call: ast.Call) -> list[Callee]:
+        asked.append(id(call))
+        return whole(self, where, call)
+
+    monkeypatch.setattr(CallGraph, "_called_object", counted)
+    program = Program(module(CALLED))
+    ((_, function),) = program.functions_by_name["__call__"]
+    assert [call.lineno for _, call in program.callers(function)] == [5]
+    assert len(asked) == len(set(asked))
+
+
+@pytest.mark.parametrize(
+    ("test", "whose"),
+    [("args.local_rank == 0", "a rank of another machine"), ("True", "another rank")],
+)
+def test_who_may_make_a_folder_is_told(test: str, whose: str) -> None:
+    (finding,) = found("DF602", GROUP + STEPS + f"if {test}:\n    os.makedirs(args.out)\n")
+    assert finding.because == f"{whose} may make the folder first"

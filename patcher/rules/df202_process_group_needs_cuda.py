@@ -107,6 +107,8 @@ def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Find
     backend = argument(call, 0, "backend")
     if not (isinstance(backend, ast.Constant) and backend.value == "nccl"):
         return
+    if any("cuda.is_available" in module.text(test) for test in tests_that_hold(module, call)):
+        return
     init = module.statement(call)
     block = module.body(init)
     edits: list[Edit] = [Rewrite(backend, f"{module.text(backend)} if use_cuda else 'gloo'")]

@@ -186,7 +186,10 @@ def calls_of_none(program: Program, module: Module) -> Iterator[Finding]:
                 and not is_asked_for(module, stmt, name.id)
             ):
                 because = f"{name.id} is None on the other ranks, by line {none.lineno}"
-                yield Finding(module, name, because, only_on_main(stmt))
+                in_handler = any(isinstance(up, ast.ExceptHandler) for up in module.ancestors(stmt))
+                is_sure = not in_handler and surely_on_every_rank(program, module, stmt)
+                severity = None if is_sure else Severity.DEGRADED
+                yield Finding(module, name, because, only_on_main(stmt), severity=severity)
 
 
 def is_asked_for(module: Module, stmt: ast.stmt, name: str) -> bool:

@@ -140,7 +140,6 @@ def files_of_all(program: Program) -> Iterator[Finding]:
 
 def unsafe_folders(program: Program, module: Module) -> Iterator[Finding]:
     """Folders that a rank makes where another one may have made them: an error of the second."""
-    because = "another rank may make the folder first"
     for call in (*module.calls_to("makedirs"), *module.calls_to("mkdir")):
         insists = keyword(call, "exist_ok")
         if insists is not None:
@@ -149,6 +148,9 @@ def unsafe_folders(program: Program, module: Module) -> Iterator[Finding]:
             edits = forgiving(module, call)
         if not edits or is_left_to_one(program, module, call):
             continue
+        is_alone = Role.OTHER not in roles_reaching(program, module, call)
+        whose = "a rank of another machine" if is_alone else "another rank"
+        because = f"{whose} may make the folder first"
         handlers = handlers_of_file_errors(call)
         if not handlers:
             yield Finding(module, call, because, edits)

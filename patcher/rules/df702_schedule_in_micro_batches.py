@@ -63,9 +63,11 @@ from ..source.tree import (
     everywhere,
     is_inside,
     is_within,
+    parameters,
     precedes,
     within,
 )
+from .df703_accumulation_arithmetic import leaves_rest
 
 CODE, SEVERITY, SAFETY = "DF702", Severity.DEGRADED, Safety.SAFE
 
@@ -120,10 +122,16 @@ def micro_batch_counts(
         terms = micro_batch_terms(program, loop, stmt.value)
         if terms is None or is_divided_behind(loop, stmt):
             continue
-        because = (
-            f"{module.text(stmt.targets[0])} counts micro-batches, "
-            f"{' and '.join(sorted(loop.counters)) or 'the scheduler'} optimizer steps"
-        )
+        ratios = everywhere(stmt.value, ast.BinOp)
+        is_divided = any(steps_rounded_up(program, loop, each) for each in ratios)
+        if is_divided and leaves_rest(program, loop):
+            continue
+        because = f"{module.text(stmt.targets[0])} leaves out the last step of an epoch"
+        if not is_divided:
+            counters = " and ".join(sorted(loop.counters)) or "the scheduler"
+            because = (
+                f"{module.text(stmt.targets[0])} counts micro-batches, {counters} optimizer steps"
+            )
         if is_bound_below(loop, stmt):
             because += f": move the line that binds {accumulation_text(loop)} above this one"
             yield Finding(module, stmt, because)
@@ -188,7 +196,9 @@ def steps_rounded_down(program: Program, loop: TrainLoop, parts: set[str]) -> It
     What is left of an epoch makes a step as well.
     """
     module = loop.module
-    for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
+    if loop.drops_rest or leaves_rest(program, loop):
+        return
+    for stmt in within(loop.scope, ast.Assign):
         value = inside_max(module, stmt.value)
         rounded_up = steps_rounded_up(program, loop, value)
         if rounded_up and any(module.text(target) in parts for target in stmt.targets):
@@ -199,7 +209,9 @@ def steps_rounded_down(program: Program, loop: TrainLoop, parts: set[str]) -> It
 def resumed_by_floor(program: Program, loop: TrainLoop) -> Iterator[Finding]:
     """``global_step // (len(loader) // accumulation)``, the epochs before a run is resumed."""
     module = loop.module
-    for stmt in within(loop.scope, ast.Assign) if not loop.drops_rest else ():
+    if loop.drops_rest or leaves_rest(program, loop):
+        return
+    for stmt in within(loop.scope, ast.Assign):
         for node in everywhere(stmt.value, ast.BinOp):
             done, steps = node.left, inside_max(module, node.right)
             rounded_up = steps_rounded_up(program, loop, steps)
@@ -278,7 +290,19 @@ def example_counts(loop: TrainLoop) -> Iterator[Finding]:
                 steps = f"len({loader.name})"
                 steps += f" // {accumulation_text(loop)}" if loop.accumulation is not None else ""
                 because = f"{module.text(node)}: ranks may take another number of steps"
-                yield Finding(module, stmt, because, (Rewrite(node, steps),))
+                is_known = loader.name in bound_above(module, stmt)
+                edits = (Rewrite(node, steps),) if is_known else ()
+                yield Finding(module, stmt, because, edits)
+
+
+def bound_above(module: Module, stmt: ast.stmt) -> set[str]:
+    """The names and attributes that a statement finds bound: a loader may be made below it."""
+    function = module.function(stmt)
+    names = set() if function is None else parameters(function)
+    for (owner, name), stores in module.stores.items():
+        if owner is None or (owner is function and any(precedes(each, stmt) for each in stores)):
+            names.add(name)
+    return names | {f"self.{name}" for name in module.attribute_values}
 
 
 def assignments_behind_loader(loop: TrainLoop) -> Iterator[ast.Assign]:

@@ -97,6 +97,21 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield from equal_shares(loop)
 
 
+def leaves_rest(program: Program, loop: TrainLoop) -> bool:
+    """Whether the last, short round of an epoch takes no step, and no edit lets it take one."""
+    test = loop.step_test
+    if test is None or loop.accumulation is None:
+        return False
+    compare = remainder_test(loop, test)
+    if compare is None or compare is not plain_test(loop.module, test.test)[0]:
+        return False  # it asks for more, such as for the last batch
+    stays = only_iterates(program, loop) or asks_for_accumulation(loop, test)
+    if stays or steps_elsewhere(loop, test):
+        return is_modulo(loop, compare)
+    edits = step_on_last(loop, compare)
+    return is_modulo(loop, compare) and not any(isinstance(edit, Insert) for edit in edits)
+
+
 def steps_elsewhere(loop: TrainLoop, test: ast.If) -> ast.Call | None:
     """A step beside the accumulation test, which may then begin a round of micro-batches.
 

@@ -168,10 +168,14 @@ class CallGraph(ModuleSet):
     def _calls_of_objects(self) -> dict[Function, list[tuple[Module, ast.Call]]]:
         """The calls of objects of the program's classes, by the ``__call__`` that they run."""
         found: dict[Function, list[tuple[Module, ast.Call]]] = {}
+        self.__dict__["_calls_of_objects"] = found  # an object's class may hang on it
         for module in self.modules:
             for call in module.nodes(ast.Call):
                 for _, function in self._called_object(module, call):
                     found.setdefault(function, []).append((module, call))
+        for function in found:  # as far as it went, when they were asked for
+            self._callers.pop(function, None)
+            self._possible.pop(function, None)
         return found
 
     def _called_object(self, module: Module, call: ast.Call) -> list[Callee]:

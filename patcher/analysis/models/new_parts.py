@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import argument_values, within, without_calls_of
 from ..language.objects import class_of
+from ..training.between_trainings import trainings_beside
 from ..training.program import Program
 from .wrapped_parts import has_parameters, is_model
 
@@ -51,10 +52,28 @@ def is_of_model(program: Program, module: Module, owner: ast.expr) -> bool:
         around = module.enclosing_class(owner)
         is_made = function is not None and function.name not in ("__init__", "forward")
         return is_made and around is not None and is_model(program, (module, around))
+    if isinstance(owner, ast.Name) and is_made_here(program, module, owner):
+        return False  # no wrapper has it yet
     found = class_of(program, module, owner)
     if found is not None:
         return is_model(program, found)
     return bool(MODEL.search(module.last_name(owner)))
+
+
+def is_made_here(program: Program, module: Module, owner: ast.Name) -> bool:
+    """Whether a function makes what a name in it stands for, and neither wraps nor trains."""
+    function = module.function(owner)
+    values = module.alternatives(owner, owner)
+    if function is None or not all(isinstance(value, ast.Call) for value in values):
+        return False
+    trains = trainings_beside(program, module, owner) or any(
+        module.function(loop.steps) is function for loop in program.train_loops
+    )
+    wraps = any(
+        module.last_name(call.func) == "DistributedDataParallel"
+        for call in within(function.body, ast.Call)
+    )
+    return bool(values) and not trains and not wraps
 
 
 def makes_part(program: Program, module: Module, value: ast.expr, depth: int = 0) -> bool:

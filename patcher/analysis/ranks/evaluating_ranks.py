@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from itertools import takewhile
 
 from ...editing.helpers import helper_names
 from ...source.module import Module
@@ -42,11 +43,12 @@ def combines_parts(program: Program, evaluation: Evaluation) -> bool:
     body = module.scope_statements(evaluation.loop)
     if not sums:
         made = [module.dotted(call.func) for call in within(body, ast.Call)]
-        return combines(program, module, body) or any(map(is_gathering, made))
+        whole_here = combines(program, module, body) or any(map(is_gathering, made))
+        return whole_here or combined_by_callers(program, evaluation)
     calls = [call for call in within(body, ast.Call) if precedes(evaluation.loop, call)]
     behind = [stmt for stmt in body if precedes(evaluation.loop, stmt)]
     whole = combined_in_loop(program, evaluation)
-    return all(
+    return combined_by_callers(program, evaluation) or all(
         name in whole
         or any(
             names & names_in(call) and combines(program, module, [module.statement(call)])
@@ -54,6 +56,34 @@ def combines_parts(program: Program, evaluation: Evaluation) -> bool:
         )
         for name in sums
         for names in [spread(behind, {name}).names]
+    )
+
+
+def combined_by_callers(program: Program, evaluation: Evaluation) -> bool:
+    """Whether all callers of an evaluation bring together what it returns, or make of it."""
+    function = evaluation.function
+    callers = [] if function is None else program.callers(function)
+    live = [(where, call) for where, call in callers if program.is_live(where, call)]
+    return bool(live) and all(combines_result(program, where, call) for where, call in live)
+
+
+def combines_result(program: Program, module: Module, call: ast.Call) -> bool:
+    """``scores = predict(model)``, ``mean = scores.mean()`` and then ``dist.all_reduce(mean)``."""
+    stmt = module.statement(call)
+    if not isinstance(stmt, ast.Assign):
+        return False
+    around = takewhile(lambda up: not isinstance(up, Function), (stmt, *module.ancestors(stmt)))
+    behind = [
+        each
+        for up in around
+        if isinstance(up, ast.stmt)
+        for each in module.body(up)
+        if precedes(up, each)
+    ]
+    names = spread(behind, taking(stmt.targets)).names
+    return any(
+        names & names_in(each) and combines(program, module, [module.statement(each)])
+        for each in within(behind, ast.Call)
     )
 
 
