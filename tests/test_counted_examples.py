@@ -43,3 +43,18 @@ RATE = "optimizer.param_groups[0]['lr'] = 1 - seen / (3 * len(data))"
 def test_a_count_of_a_ranks_own_examples_is_told(number: str, use: str, is_told: bool) -> None:
     verdicts = audited(SCRIPT.format(number=number, use=use))
     assert (("O5", "unknown", 15) in verdicts) is is_told
+
+
+@pytest.mark.parametrize(
+    ("number", "use", "is_told"),
+    [
+        ("len(x)", "if seen >= args.limit: break", True),
+        ("x.size(0)", "if args.limit <= seen: scheduler.step()", True),
+        ("1", "if seen >= args.limit: break", False),
+        ("len(x)", "if seen >= args.limit: print(seen)", False),
+        ("len(x)", "if seen: print(seen); scheduler.step()", False),
+    ],
+)
+def test_a_limit_of_a_ranks_own_examples_is_told(number: str, use: str, is_told: bool) -> None:
+    verdicts = audited(SCRIPT.format(number=number, use=use))
+    assert (("O5", "unknown", 15) in verdicts) is is_told

@@ -58,6 +58,8 @@ def averaged(text: str) -> list[str]:
         (f"for turn in range(3):\n            {AGAIN}\n            attack.move(model)", READ,
          ["attack.move(model)"]),
         (f"look(model)\n        {AGAIN}", READ, ["look(model)"]),
+        (f"weights = list(model.parameters())\n        own = [x.grad.clone() for x in weights]\n"
+         f"        {AGAIN}", READ, ["own = [x.grad.clone() for x in weights]"]),
         (f"attack.move(model)\n        {AGAIN}", "0.1", []),
         (f"batch.data += batch.grad\n        {AGAIN}", READ, []),  # an attack on the input
         (AGAIN, READ, []),

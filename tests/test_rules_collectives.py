@@ -218,6 +218,30 @@ def test_all_ranks_step_where_each_may(test: str, after: str, steps_alone: bool)
     assert len(found("DF506", new)) == (test == after)
 
 
+@pytest.mark.parametrize(
+    ("rounds", "is_told"),
+    [
+        ("2 if loss.item() > 1 else 1", True),
+        ("int(loss)", True),
+        ("len(batch)", False),
+        ("args.rounds", False),
+        ("int(mean_of_ranks(loss))", False),
+    ],
+)
+def test_ranks_step_as_often_as_each_other(rounds: str, is_told: bool) -> None:
+    text = loop(
+        behind=f"n = {rounds}\n            for _ in range(n):\n"
+        "                model(batch).mean().backward()\n                optimizer.step()"
+    )
+    told = [each for each in found("DF506", text) if "as often as its own batch" in each.because]
+    assert len(told) == is_told
+
+
+def test_a_list_of_numbers_is_no_number() -> None:
+    text = loop(behind="kept.append(loss.item())\n            if kept[-1] > 4 * min(kept): break")
+    assert "if on_any_rank(kept[-1] > 4 * min(kept)): break" in fixed("DF506", text)
+
+
 FIX = [
     ("ranks stop together when time is up", "import time\n" + loop(
         early="start = time.time()",

@@ -282,3 +282,29 @@ def test_all_ranks_have_one_teacher(forge: Forge, tmp_path: Path) -> None:
     apart = change.text.replace("    draw_alike()\n", "    torch.seed()\n")
     first, second = written(forge, tmp_path, "apart", apart, 2)
     assert first != second
+
+
+@pytest.mark.parametrize(
+    ("made", "seed", "is_told"),
+    [
+        ("torch.randn(2, 2)", "", True),
+        ("torch.randn(2, 2).to(device) / 3", "", True),
+        ("torch.randn(2, 2)", "torch.manual_seed(1)", False),
+        ("torch.ones(2, 2)", "", False),
+        ("torch.nn.Linear(int(torch.randint(1, 3, (1,))), 2)", "", False),
+    ],
+)
+def test_what_all_losses_are_made_of_is_drawn_alike(made: str, seed: str, is_told: bool) -> None:
+    text = script(copy=f"turn = {made}", seed=seed)
+    text = text.replace("model(batch).mean().backward()", "model(batch @ turn).mean().backward()")
+    assert bool(found("DF316", text)) is is_told
+    assert ("    draw_alike()\n" in fixed("DF316", text)) is is_told
+
+
+def test_a_tensor_that_no_loss_is_made_of_may_be_each_ranks_own() -> None:
+    text = script(copy="seen = torch.randn(9, 2)", end="print(model(seen))")
+    assert not found("DF316", text)
+    own = script(copy="turn = torch.randn(2, 2)").replace(
+        "for batch in DataLoader(data)", "for batch in [turn]"
+    )
+    assert not found("DF316", own)

@@ -119,6 +119,10 @@ NOOP: list[tuple[str, str]] = [
         "        else:\n            weight = 1.0\n        loss = weight * logits.mean()")),
     ("an attribute that each step binds", script(loss="self.loss = F.cross_entropy(logits, y)\n"
         "        loss = self.loss + 1")),
+    ("a perturbation of each step", script(
+        loss="own = torch.zeros(4).requires_grad_(True)\n"
+        "        loss = head(features + own).mean()",
+        after="print(own.grad)")),
     ("what computes, and puts nothing anywhere", script(before="critic = Critic()",
         loss="loss = critic.compute_loss(logits, 1); critic_loss = critic.compute_loss(y, 0)",
         after="critic_loss.backward()")),
@@ -146,6 +150,16 @@ NOOP: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 TOLD: list[tuple[str, str, str]] = [
+    (
+        "a perturbation of all examples, that gradients add up to",
+        "noise",
+        script(
+            before="noise = torch.zeros(4)",
+            loss="own = noise.clone().requires_grad_(True)\n"
+            "        loss = F.cross_entropy(head(features + own), y)",
+            after="noise += 0.1 * own.grad.sign()",
+        ),
+    ),
     (
         "a weight that a score switches on",
         "weight",

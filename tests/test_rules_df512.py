@@ -197,6 +197,39 @@ def test_a_loop_among_the_training_s_own_is_only_reported() -> None:
     assert [finding.edits for finding in inline] == [()]
 
 
+@pytest.mark.parametrize(
+    "each", ["hits += model(x).sum()", "most = max(most, model(x).max())", "seen.append(model(x))"]
+)
+def test_what_computes_no_gradients_beside_the_training_goes_over_all(each: str) -> None:
+    lines = f"    with torch.no_grad():\n        for x, y in {{}}:\n            {each}\n"
+    after = fixed("DF512", script(passed="dev_loader") + lines.format("loader"))
+    assert lines.format("over_all_examples(loader)") in after
+    assert found("DF512", after) == []
+
+
+@pytest.mark.parametrize(
+    ("value", "is_told"),
+    [
+        ("sum((y == 0).sum() for _, y in loader)", True),
+        ("torch.cat([x for x, _ in tqdm(loader)])", True),
+        ("[len(y) for _, y in dev_loader]", False),
+        ("[trainer.train_step(x) for x, _ in loader]", False),
+    ],
+)
+def test_a_list_of_all_batches_is_of_all_examples(value: str, is_told: bool) -> None:
+    text = script(passed="dev_loader").replace("for epoch", f"first = {value}\nfor epoch")
+    after = fixed("DF512", text)
+    assert (f"first = {value.replace('loader', 'over_all_examples(loader)')}" in after) is is_told
+    assert found("DF512", after) == []
+
+
+@pytest.mark.parametrize(("kept", "is_told"), [("p.grad ** 2", True), ("p.norm()", False)])
+def test_gradients_that_are_kept_for_later_are_noted(kept: str, is_told: bool) -> None:
+    lines = f"for x, y in loader:\n    loss(model(x), y).backward()\n    fisher += {kept}\n"
+    severities = [each.severity for each in found("DF512", script(passed="dev_loader") + lines)]
+    assert severities == [Severity.NOTE] * is_told
+
+
 COUNTED = """
 import numpy as np
 import torch

@@ -70,6 +70,7 @@ SUMS = {
     "with an option that an object holds": of_batches(
         "loss = self.args.weight * torch.sum(model(x))"
     ),
+    "over all examples there are": script(f"{SUM} / len(data)"),
     "of two": script('loss = F.mse_loss(model(x), y, reduction="sum") - torch.sum(model(x))'),
     "of a function of the script": script(
         "loss = total(model(x), y)",
@@ -153,6 +154,10 @@ def test_a_sum_that_nobody_knows_what_is_added_to_is_told_in_a_note(loss: str) -
 
 
 SILENT = {
+    "a mean and a penalty on weights that have moved": script(
+        "loss = F.mse_loss(model(x), y)\n    for name, p in model.named_parameters():\n"
+        "        loss = loss + (importance[name] * (p - before[name]) ** 2).sum()"
+    ),
     "a mean": script("loss = F.mse_loss(model(x), y)"),
     "a mean of a class that goes to a card": script(
         "loss = loss_of(model(x), y)", "loss_of = torch.nn.BCELoss().to(device)"

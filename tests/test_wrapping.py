@@ -98,6 +98,14 @@ def test_each_loop_needs_a_wrapper(parts: dict[str, str], expected: list[str]) -
     assert because("DF301", TWO_LOOPS.format(**parts)) == expected
 
 
+@pytest.mark.parametrize(("between", "trains"), [("pass", True), ("optimizer.zero_grad()", False)])
+def test_a_loop_whose_batches_add_up_to_one_step_trains(between: str, trains: bool) -> None:
+    step = f"pass\n    {between}\n    optimizer.step()"
+    text = TWO_LOOPS.format(first="wrapped", result="pass", step=step)
+    text = text.replace("load()", "torch.utils.data.DataLoader(data)")
+    assert because("DF301", text) == [OTHER_LOOP] * trains
+
+
 def test_a_wrapper_of_a_caller_serves_the_loop() -> None:
     text = TWO_LOOPS.format(first="wrapped", result="train(args, wrapped, loader)", step="step()")
     text = text.replace("    train(args, model, loader)\n", "")

@@ -21,7 +21,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ..analysis.batches.counted_examples import own_counts
+from ..analysis.batches.counted_examples import limits_of_counts, own_counts
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.only_values import value_of
@@ -158,6 +158,13 @@ def examples_of_a_rank(program: Program, loop: TrainLoop) -> Iterator[AuditVerdi
                 f"`{name}` counts a rank's own examples: with more ranks what hangs on it takes as"
                 " many times longer, unless the other side counts a rank's, too",
             )
+    for test, name in limits_of_counts(program, loop):
+        yield unknown(
+            module,
+            test,
+            f"`{name}` counts a rank's own examples: all ranks have had as many times more when it"
+            " comes to its limit, unless that is meant for each rank",
+        )
 
 
 def numbers_of_steps(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:

@@ -83,8 +83,19 @@ def is_of_parameter(module: Module, read: ast.Attribute) -> bool:
     return isinstance(base, ast.Name) and any(
         base.id in {name.id for name in everywhere(target, ast.Name)}
         for target, source in loops_over(module, read)
-        if any(module.last_name(call.func) in OF_MODELS for call in everywhere(source, ast.Call))
+        if any(
+            module.last_name(call.func) in OF_MODELS
+            for value in (source, *lists_in(module, source))
+            for call in everywhere(value, ast.Call)
+        )
     )
+
+
+def lists_in(module: Module, source: ast.expr) -> list[ast.expr]:
+    """What names in an iterable stand for: ``params`` of ``params = list(model.parameters())``."""
+    return [
+        value for name in everywhere(source, ast.Name) for value in module.alternatives(name, name)
+    ]
 
 
 def loops_over(module: Module, node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:

@@ -2,7 +2,8 @@
 
 What         A script seeds nothing, and copies a model that it trains before the ranks' weights
              are made equal: an average of the weights, a teacher, a target network. Or it draws the
-             weights anew behind the wrapper: net.apply(weights_init). Or ranks average gradients by
+             weights anew behind the wrapper: net.apply(weights_init). Or it draws a tensor once, of
+             which all losses are made, such as a random projection. Or ranks average gradients by
              hand, and nothing broadcasts the weights.
 At run time  The wrapper gives all ranks the model of rank 0, and each keeps a copy of the one that
              it drew. Losses that compare with the copy, and scores of an average, differ from
@@ -20,6 +21,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.batches.drawn_examples import ranks_draw_alike
+from ..analysis.batches.drawn_for_steps import drawn_for_steps
 from ..analysis.batches.global_seeds import has_seed
 from ..analysis.models.drawn_weights import draws_behind_wrapper
 from ..analysis.models.model_copies import copies_of_models
@@ -54,14 +56,20 @@ def findings(program: Program) -> Iterator[Finding]:
     if any(are_alike(*group) for group in groups):
         return
     copy = next((each for each in copies_of_models(program) if not is_behind(program, *each)), None)
-    if copy is None:
+    drawn = next(drawn_for_steps(program), None)
+    if copy is not None:
+        module, call = copy
+        because = f"{module.text(call.func)}() copies what each rank drew: nothing seeds torch"
+    elif drawn is not None:
+        module, call = drawn
+        because = f"{module.text(call.func)}() draws on each rank what all its losses are made of"
+    else:
         return
-    module, call = copy
     group = lone_group(program)
     can_be = group is not None and not is_above(*group, module, call)
     edits = draw_alike(*group) if group is not None and can_be else ()
-    because = f"{module.text(call.func)}() copies what each rank drew: nothing seeds torch"
-    yield Finding(module, call, because, edits)
+    severity = None if edits or copy is not None else Severity.NOTE
+    yield Finding(module, call, because, edits, severity=severity)
 
 
 def begun_apart(program: Program) -> Iterator[Finding]:

@@ -59,11 +59,11 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(module, node, because)
         told |= {function for function, _ in found}
     for loop in loops_that_step(program):
-        found = list(of_loop(program, loop, told))
-        if not found:
-            mixed = (each for each in mixed_examples(program, loop) if not is_told(each, told))
-            found = [Finding(each.module, each.node, each.text) for each in islice(mixed, 1)]
-        yield from found
+        by_text = list(of_loop(program, loop, told))
+        yield from by_text
+        mixed = (each for each in mixed_examples(program, loop) if not is_told(each, told))
+        for each in islice(mixed, 0 if by_text else 1):
+            yield Finding(each.module, each.node, each.text)
 
 
 def of_loop(program: Program, loop: TrainLoop, told: Set[Function | None]) -> Iterator[Finding]:

@@ -95,7 +95,8 @@ def findings(program: Program) -> Iterator[Finding]:
             for decision in rank_dependent_exits(program, loop, wrappers):
                 yield decision_finding(program, decision)
             yield from exits_by_the_clock(program, loop, wrappers)
-            yield from rounds_of_own(program, loop)
+        own = (each for loop in program.train_loops for each in rounds_of_own(program, loop))
+        yield from {each.at: each for each in own}.values()
 
 
 def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Iterator[Finding]:

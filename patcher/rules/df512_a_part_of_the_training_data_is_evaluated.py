@@ -3,14 +3,15 @@
 What         An evaluation goes over the training's loader, whose sampler deals the examples to the
              ranks, and nothing brings the parts together. So does a loop beside the training that
              counts or adds up what is in the batches, such as how often each class comes, one that
-             runs a model for nothing but the averages of its batch norm, as update_bn() does, and
-             one over several loaders in turn, the training's among them.
+             keeps what a model gives for them, or its squared gradients, one that runs a model for
+             nothing but the averages of its batch norm, as update_bn() does, and one over several
+             loaders in turn, the training's among them.
 At run time  The training accuracy that is printed is that of 1/N of the examples, of others in each
              epoch, and another one on each rank. A rank that stops, or keeps the best model, by it
              leaves its peers waiting. Class weights and means differ from rank to rank.
 Example      print("train:", accuracy(model, train_loader))
 Fix          Let the loop go over all examples in order, on each rank. Of evaluations only those
-             that are functions of their own, and get the loader as a parameter. Averages of batch
+             that compute no gradients, or are functions that get the loader. Averages of batch
              norm are only noted, as they need mixed batches: let all ranks take the mean of theirs,
              or go through a loader of all examples that shuffles.
 Fix safety   Safe: a loader that deals nothing is left as it is, as every loader of a lone process.
@@ -19,17 +20,21 @@ Source       torch.utils.data.distributed.DistributedSampler
 
 import ast
 import builtins
+import re
 from collections.abc import Iterator
 
 from ..analysis.language.name_flow import FILLING, names_in, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.models.wrapper_attributes import is_gradless
+from ..analysis.models.wrapping import takes_steps
 from ..analysis.ranks.evaluating_ranks import combines, combines_parts
 from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.evaluations import Evaluation
+from ..analysis.training.evaluations import is_gradless as is_gradless_function
 from ..analysis.training.loaders import loader_of, trace_loader
 from ..analysis.training.loaders_in_lists import loaders_in_turn
 from ..analysis.training.program import Program
-from ..analysis.training.train_loops import is_backward
+from ..analysis.training.train_loops import TrainLoop, is_backward
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -48,6 +53,7 @@ CODE, SEVERITY, SAFETY = "DF512", Severity.DEGRADED, Safety.SAFE
 
 LIBRARIES = ("torch", "numpy", "scipy", "sklearn", "collections", "itertools", "math", "tqdm")
 WHOLE = "over_all_examples"  # of helper_code.py
+TRAINS = re.compile("step|train|fit|learn|update|optim|closure", re.IGNORECASE)
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -73,11 +79,32 @@ def findings(program: Program) -> Iterator[Finding]:
         because = f"{evaluation.name} goes over this rank's part of the training data"
         yield Finding(*place, because, go_over_all(evaluation))
     yield from averages_of_a_part(program)
-    for module, loop in counting_loops(program):
-        function = module.function(loop)
+    yield from gradients_of_a_part(program)
+    places: list[tuple[Module, ast.For | ast.ListComp | ast.GeneratorExp, ast.expr]]
+    places = [*counting_loops(program), *listing_places(program)]
+    for module, node, iterated in places:
+        function = module.function(node)
         if not any(module.function(call) is function for call in module.calls_to(WHOLE)):
             because = "what this counts is in this rank's part of the training data alone"
-            yield Finding(module, loop, because, count_all(module, loop))
+            yield Finding(module, node, because, count_all(module, iterated))
+
+
+def gradients_of_a_part(program: Program) -> Iterator[Finding]:
+    """Loops that go back without a step, and add up what the gradients are."""
+    for loop in program.train_loops:
+        is_dealt = loop.loader is not None and deals_training(program, loop.loader)
+        if is_dealt and not takes_steps(loop) and keeps_gradients(loop):
+            because = "what this keeps of gradients is of this rank's part of the training data"
+            yield Finding(loop.module, loop.steps, because, severity=Severity.NOTE)
+
+
+def keeps_gradients(loop: TrainLoop) -> bool:
+    """Whether a loop adds gradients up for later, ``fisher[name] += p.grad ** 2``."""
+    return any(
+        each.attr == "grad" and isinstance(each.ctx, ast.Load)
+        for add in within(loop.steps.body, ast.AugAssign)
+        for each in everywhere(add.value, ast.Attribute)
+    )
 
 
 def averages_of_a_part(program: Program) -> Iterator[Finding]:
@@ -169,10 +196,12 @@ def deals_training(program: Program, loader: Loader) -> bool:
 
 
 def go_over_all(evaluation: Evaluation) -> tuple[Edit, ...]:
-    """Edits by which a function goes over all examples of the loader that it gets."""
+    """Edits by which an evaluation goes over all examples of the loader that it gets or names."""
     function, name = evaluation.function, evaluation.loader.name
     if function is None or name not in parameters(function):
-        return ()
+        module, loop = evaluation.module, evaluation.loop
+        is_named = module.text(inner_of(loop.iter)) == name and is_gradless(module, loop)
+        return count_all(module, loop.iter) if is_named else ()
     first = next(stmt for stmt in function.body if mentions(stmt, name))
     return (Insert(first, f"{name} = {WHOLE}({name})"), Define(WHOLE))
 
@@ -215,14 +244,17 @@ def takes_training_loader(program: Program, module: Module, loop: ast.For) -> bo
     return any(deals_training(program, each) for each in loaders_in_turn(program, module, loop))
 
 
-def goes_back(program: Program, module: Module, loop: ast.For) -> bool:
-    """Whether a loop computes gradients, itself or in a function that it calls."""
+def goes_back(program: Program, module: Module, loop: ast.stmt) -> bool:
+    """Whether a statement computes gradients, itself or in a function that it calls."""
     code = [loop, *(function for _, function in program.functions_below(module, loop))]
     return any(is_backward(call) for part in code for call in everywhere(part, ast.Call))
 
 
-def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:
-    """Loops over a training's dealt loader that only count what is in the batches."""
+def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For, ast.expr]]:
+    """Loops over a training's dealt loader that only count what is in the batches.
+
+    Or that keep what comes of them without gradients; each with what it goes over.
+    """
     dealt = {each.call for each in program.training_loaders if each.distributed_samplers}
     if not dealt:
         return
@@ -230,11 +262,76 @@ def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:
     others.update(each.loop for each in program.evaluations)
     for module in program.modules:
         for loop in module.nodes(ast.For):
-            if others & {loop, *module.ancestors(loop)} or not counts_alone(module, loop):
+            if others & {loop, *module.ancestors(loop)}:
+                continue
+            if not (counts_alone(module, loop) or keeps_results(program, module, loop)):
                 continue
             loader = loader_of(program, module, loop)
             if loader is not None and loader.call in dealt and program.is_live(module, loop):
-                yield module, loop
+                yield module, loop, loop.iter
+
+
+def listing_places(
+    program: Program,
+) -> Iterator[tuple[Module, ast.ListComp | ast.GeneratorExp, ast.expr]]:
+    """Comprehensions over a training's dealt loader, ``sum(len(y) for _, y in loader)``.
+
+    Each with what it goes over.
+    """
+    dealt = {each.call for each in program.training_loaders if each.distributed_samplers}
+    others: set[ast.AST] = {each.steps for each in program.train_loops}
+    others.update(each.loop for each in program.evaluations)
+    for module in program.modules if dealt else ():
+        nodes: list[ast.ListComp | ast.GeneratorExp] = [*module.nodes(ast.ListComp)]
+        for node in (*nodes, *module.nodes(ast.GeneratorExp)):
+            iterated = node.generators[0].iter
+            if others & {*module.ancestors(node)} or not isinstance(inner_of(iterated), ast.Name):
+                continue
+            loader = trace_loader(program, module, inner_of(iterated))
+            if loader is None or loader.call not in dealt or not program.is_live(module, node):
+                continue
+            if only_looks(program, module, node):
+                yield module, node, iterated
+
+
+def keeps_results(program: Program, module: Module, loop: ast.For) -> bool:
+    """Whether a loop adds up or keeps, without gradients, what a model gives for all batches."""
+    function = module.function(loop)
+    is_function = function is not None and is_gradless_function(module, function)
+    if not (is_function or is_gradless(module, loop)) or within(loop.body, ast.Break):
+        return False
+    own = bound_names(loop.target)
+    kept = [names_in(each.target) for each in within(loop.body, ast.AugAssign)]
+    kept += [
+        names_in(call.func.value)
+        for call in within(loop.body, ast.Call)
+        if isinstance(call.func, ast.Attribute) and call.func.attr in FILLING
+    ]
+    kept += kept_again(loop)
+    return (
+        any(names - own for names in kept)
+        and not goes_back(program, module, loop)
+        and not combines(program, module, module.scope_statements(loop))
+    )
+
+
+def kept_again(loop: ast.For) -> list[set[str]]:
+    """The names that a loop makes of themselves: ``most = max(most, x.max())``."""
+    return [
+        names_in(target) & names_in(each.value)
+        for each in within(loop.body, ast.Assign)
+        for target in each.targets
+    ]
+
+
+def only_looks(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether the calls of a comprehension can train nothing."""
+    if goes_back(program, module, module.statement(node)):
+        return False
+    for call in everywhere(node, ast.Call):
+        if not program.callees(module, call) and TRAINS.search(module.last_name(call.func)):
+            return False
+    return True
 
 
 def counts_alone(module: Module, loop: ast.For) -> bool:
@@ -242,6 +339,7 @@ def counts_alone(module: Module, loop: ast.For) -> bool:
     batch = spread([loop], bound_names(loop.target)).names
     own = {each.id for each in everywhere(loop.target, ast.Name)}
     sums = [names_in(each.target) for each in within(loop.body, ast.AugAssign)]
+    sums += kept_again(loop)
     adds = any(not names <= own for names in sums)
     for call in within(loop.body, ast.Call):
         owner: ast.expr = call.func
@@ -257,11 +355,16 @@ def counts_alone(module: Module, loop: ast.For) -> bool:
     return adds
 
 
-def count_all(module: Module, loop: ast.For) -> tuple[Edit, ...]:
+def count_all(module: Module, iterated: ast.expr) -> tuple[Edit, ...]:
     """Edits by which such a loop goes over all examples of the loader that it names."""
-    source: ast.expr = loop.iter
-    while isinstance(source, ast.Call) and source.args:
-        source = source.args[0]  # enumerate(tqdm(loader))
+    source = inner_of(iterated)
     if not isinstance(source, ast.Name | ast.Attribute):
         return ()
     return (Rewrite(source, f"{WHOLE}({module.text(source)})"), Define(WHOLE))
+
+
+def inner_of(iterated: ast.expr) -> ast.expr:
+    """``loader`` of ``enumerate(tqdm(loader))``."""
+    while isinstance(iterated, ast.Call) and iterated.args:
+        iterated = iterated.args[0]
+    return iterated

@@ -64,6 +64,10 @@ def findings(program: Program) -> Iterator[Finding]:
             because = "its data set only iterates, and how many batches an epoch has is not known"
             yield Finding(loop.module, test, because)
             continue
+        if {each.id for each in everywhere(loop.accumulation, ast.Name)} & bound_names(loop.steps):
+            because = "how many micro-batches a step waits for is bound within the steps"
+            yield Finding(loop.module, test, because)
+            continue
         if other := asks_for_accumulation(loop, test):
             because = f"line {other.lineno} asks first whether steps wait for several micro-batches"
             yield Finding(loop.module, test, because)

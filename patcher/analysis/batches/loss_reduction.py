@@ -20,6 +20,7 @@ from ...source.tree import (
     keyword,
     parameters,
     precedes,
+    same_code,
     within,
 )
 from ..language.listed import elements_of
@@ -249,9 +250,20 @@ def is_of_weights(module: Module, tensor: ast.expr) -> bool:
     """Whether a tensor is made of weights alone, which all ranks have alike: ``p ** 2``.
 
     The sum of its elements is no sum over examples: ``sum(p.abs().sum() for p in m.parameters())``.
+    Nor is one with what a table has for each, ``(p - before[name]) ** 2``.
     """
     names = [name for name in everywhere(tensor, ast.Name) if name.id not in module.aliases]
-    return bool(names) and all(is_weight(module, name) for name in names)
+    others = [name for name in names if not is_weight(module, name)]
+    return len(others) < len(names) and all(is_kept_for_weights(module, each) for each in others)
+
+
+def is_kept_for_weights(module: Module, name: ast.Name) -> bool:
+    """``before`` of ``before[name]`` for ``name, p in model.named_parameters()``."""
+    up = module.parents[name]
+    if not isinstance(up, ast.Subscript) or up.value is not name:
+        return False
+    keys = everywhere(up.slice, ast.Name)
+    return bool(keys) and all(is_weight(module, each) for each in keys)
 
 
 def is_weight(module: Module, name: ast.Name) -> bool:
@@ -542,9 +554,9 @@ def is_batch_size(program: Program, node: ast.expr) -> bool:
 def is_factor(program: Program, node: ast.expr) -> bool:
     """Whether a value is a number of the script's: a constant, an option, a sum of them.
 
-    Not the size of a batch, which makes a mean of a sum.
+    Or how many examples there are in all. Not the size of a batch, which makes a mean of a sum.
     """
-    return (
+    return is_length_of_data(program, node) or (
         not is_batch_size(program, node)
         and not any(everywhere(node, ast.Call))
         and all(
@@ -564,3 +576,19 @@ def is_of_settings(program: Program, owner: ast.Name) -> bool:
         and isinstance(option, ast.Attribute)
         and option.attr in program.options
     )
+
+
+def is_length_of_data(program: Program, node: ast.expr) -> bool:
+    """``len(train_set)`` and ``len(loader.dataset)`` of a loader that the program trains with."""
+    match node:
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Name() | ast.Attribute() as counted]):
+            loaders = [loop.loader for loop in program.train_loops if loop.loader is not None]
+            if isinstance(counted, ast.Attribute) and counted.attr == "dataset":
+                owner = counted.value
+                return any(
+                    isinstance(owner, ast.Name) and owner.id == each.name for each in loaders
+                )
+            return any(
+                each.dataset is not None and same_code(counted, each.dataset) for each in loaders
+            )
+    return False

@@ -57,11 +57,24 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
         needed -= names_that_go_along(loop.steps.iter) | bars(module, loop.steps.iter)
     batch |= own_names(body)
     found: set[str] = set()
+    if read := with_gradients(body) & needed:  # what an attack adds up
+        known = made_of(body, known | read)
     kept = [*filled(program, module, body, known), *bound_again(module, body, known)]
     for stmt, name in sorted(kept, key=lambda each: each[0].lineno):
         if name in needed - batch - found:
             found.add(name)
             yield stmt, name
+
+
+def with_gradients(body: list[ast.stmt]) -> set[str]:
+    """Names that a step binds and whose gradient it reads, ``noise.grad``: of its own batch."""
+    read = {
+        name
+        for each in within(body, ast.Attribute)
+        if each.attr == "grad" and isinstance(each.value, ast.Name)
+        for name in (each.value.id,)
+    }
+    return read & made_anew(body)
 
 
 def bound_behind(loop: TrainLoop) -> set[ast.expr]:

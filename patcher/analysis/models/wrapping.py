@@ -18,7 +18,13 @@ from ...source.tree import (
 from ..language.call_graph import reachable_functions
 from ..training.frameworks import AVERAGES_GRADIENTS, DIVIDES_WORK, OWNS_LOOP, calls_one_of
 from ..training.program import Program
-from ..training.train_loops import TrainLoop, is_over_numbers, is_step, loop_around
+from ..training.train_loops import (
+    TrainLoop,
+    is_optimizer_step,
+    is_over_numbers,
+    is_step,
+    loop_around,
+)
 from .wrapped_elsewhere import stays_in_another_class
 
 TORCH_WRAPPER = "torch.nn.parallel.DistributedDataParallel"
@@ -129,7 +135,7 @@ def takes_steps(loop: TrainLoop) -> bool:
 def steps_behind(loop: TrainLoop) -> bool:
     """Whether a loop draws the micro-batches of one step, which the loop around takes behind it."""
     around = loop_around(loop.module, loop.steps)
-    return (
+    return steps_behind_all(loop) or (
         loop.loader is not None
         and isinstance(loop.steps, ast.For)
         and is_over_numbers(loop.module, loop.steps)
@@ -138,6 +144,25 @@ def steps_behind(loop: TrainLoop) -> bool:
             is_step(call) and precedes(loop.steps, call) for call in within(around.body, ast.Call)
         )
     )
+
+
+def steps_behind_all(loop: TrainLoop) -> bool:
+    """Whether the batches of a loop add up to one step right behind it, as in gradient descent."""
+    if loop.loader is None:
+        return False
+    block = loop.module.body(loop.steps)
+    for stmt in block[block.index(loop.steps) + 1 :]:
+        calls = within(stmt, ast.Call) if isinstance(stmt, ast.Expr | ast.Assign) else []
+        if isinstance(stmt, ast.For | ast.While) or any(map(empties, calls)):
+            return False
+        if any(is_step(call) and is_optimizer_step(loop.module, call) for call in calls):
+            return True
+    return False
+
+
+def empties(call: ast.Call) -> bool:
+    """``optimizer.zero_grad()``."""
+    return isinstance(call.func, ast.Attribute) and call.func.attr == "zero_grad"
 
 
 def loops_that_step(program: Program) -> list[TrainLoop]:

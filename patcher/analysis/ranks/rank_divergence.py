@@ -296,7 +296,10 @@ def is_number_test(module: Module, test: ast.expr, names: frozenset[str]) -> boo
         for side in (compare.left, *compare.comparators)
         for name in plain_names(module, side)
     }
-    return names <= compared
+    picked = {
+        name.id for each in within(test, ast.Subscript) for name in everywhere(each.value, ast.Name)
+    }
+    return names <= compared - picked
 
 
 def plain_names(module: Module, node: ast.expr) -> set[str]:
@@ -308,6 +311,8 @@ def plain_names(module: Module, node: ast.expr) -> set[str]:
             return plain_names(module, left) | plain_names(module, right)
         case ast.UnaryOp(operand=operand):
             return plain_names(module, operand)
+        case ast.Call(args=[_]) if module.dotted(node.func) in ("min", "max"):
+            return set()  # of a list
         case ast.Call(args=args) if module.dotted(node.func) in ("round", "abs", "min", "max"):
             return set().union(*(plain_names(module, arg) for arg in args))
     return set()
