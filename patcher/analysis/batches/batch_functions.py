@@ -7,7 +7,7 @@ import re
 
 from ...source.module import Module
 from ...source.tree import argument, everywhere, keyword
-from .batch_values import FREE, VAGUE, Kind, Value, as_kind, bent, joined, mixture
+from .batch_values import FREE, VAGUE, BatchValue, ValueKind, as_kind, bent, joined, mixture
 
 SUMS = ("mean", "sum", "nanmean", "nansum")
 WHOLES = (
@@ -74,14 +74,14 @@ def axis_of(module: Module, call: ast.Call, place: int) -> object:
 
 
 def called(
-    module: Module, call: ast.Call, name: str, owner: Value | None, args: list[Value]
-) -> Value:
+    module: Module, call: ast.Call, name: str, owner: BatchValue | None, args: list[BatchValue]
+) -> BatchValue:
     """What a function of torch or a method of a tensor, ``owner``, returns.
 
     Functions that are not known make rows of rows, and of all else nothing that is followed.
     """
     values = [*([owner] if owner is not None else []), *args]
-    if not values or all(each.kind is Kind.FREE and each.mixed is None for each in values):
+    if not values or all(each.kind is ValueKind.FREE and each.mixed is None for each in values):
         return FREE
     if name in SHAPED:
         return FREE
@@ -90,14 +90,17 @@ def called(
     first, whole, place = values[0], joined(*values), int(owner is None)
     if name in SAME:
         kept = (first.is_flat, first.is_bundle, whole.is_sum)
-        return Value(whole.kind, whole.mixed, whole.shifted, *kept)
+        return BatchValue(whole.kind, whole.mixed, whole.shifted, *kept)
     if name in ("mul", "div") and len(values) > 1:
         return product(module, call, first, values[1], name == "div")
-    if first.kind is Kind.ROWS and (made := of_rows(module, call, name, place, values)) is not None:
+    if (
+        first.kind is ValueKind.ROWS
+        and (made := of_rows(module, call, name, place, values)) is not None
+    ):
         return made
-    if name in OF_ALL and first.kind is Kind.TURNED:
-        return mixture(module, call, Kind.MEAN, whole, OF_BATCH)
-    if name in SUMS and first.kind in (Kind.MEAN, Kind.VAGUE):
+    if name in OF_ALL and first.kind is ValueKind.TURNED:
+        return mixture(module, call, ValueKind.MEAN, whole, OF_BATCH)
+    if name in SUMS and first.kind in (ValueKind.MEAN, ValueKind.VAGUE):
         return as_kind(whole, first.kind)
     if name in RESHAPING:
         return reshaped(module, call, name, place, first)
@@ -107,125 +110,141 @@ def called(
 
 
 def of_rows(
-    module: Module, call: ast.Call, name: str, place: int, values: list[Value]
-) -> Value | None:
+    module: Module, call: ast.Call, name: str, place: int, values: list[BatchValue]
+) -> BatchValue | None:
     """What reduces or ranks rows; None for what does neither."""
     first, whole = values[0], joined(*values)
     axis = axis_of(module, call, place + (name in ASKED_SECOND))
     if name in SUMS:
         if axis in (None, 0):
-            return Value(Kind.MEAN, whole.mixed, is_sum="sum" in name or first.is_sum)
+            return BatchValue(ValueKind.MEAN, whole.mixed, is_sum="sum" in name or first.is_sum)
         if not isinstance(axis, int):
             return VAGUE
         is_flat = axis in (1, -1) and keyword(call, "keepdim") is None
-        return Value(Kind.ROWS, whole.mixed, first.shifted, is_flat, is_sum=first.is_sum)
-    if name in WHOLES and all(each.kind is Kind.FREE for each in values[1:]):
+        return BatchValue(ValueKind.ROWS, whole.mixed, first.shifted, is_flat, is_sum=first.is_sum)
+    if name in WHOLES and all(each.kind is ValueKind.FREE for each in values[1:]):
         if axis is None and name in (*EXTREMES, "amax", "amin"):
-            return Value(Kind.MEAN, whole.mixed, is_extreme=True)
+            return BatchValue(ValueKind.MEAN, whole.mixed, is_extreme=True)
         if axis in (None, 0):
-            return mixture(module, call, Kind.MEAN, whole, OF_BATCH)
-        return as_kind(bent(first), Kind.ROWS) if isinstance(axis, int) else VAGUE
+            return mixture(module, call, ValueKind.MEAN, whole, OF_BATCH)
+        return as_kind(bent(first), ValueKind.ROWS) if isinstance(axis, int) else VAGUE
     if name in COUNTS:
-        return mixture(module, call, Kind.MEAN, whole, "{} counts in the whole batch")
+        return mixture(module, call, ValueKind.MEAN, whole, "{} counts in the whole batch")
     if name in RANKED:
         if name != "sorted" and (axis == 0 or (axis in (None, -1) and first.is_flat)):
-            ranked = mixture(module, call, Kind.ROWS, whole, "{} ranks the examples of one rank")
+            ranked = mixture(
+                module, call, ValueKind.ROWS, whole, "{} ranks the examples of one rank"
+            )
         elif name == "sorted" and first.is_flat:
-            return mixture(module, call, Kind.VAGUE, whole, "{} ranks the examples of one rank")
+            return mixture(
+                module, call, ValueKind.VAGUE, whole, "{} ranks the examples of one rank"
+            )
         else:
             ranked = bent(first)
-        return Value(ranked.kind, ranked.mixed, is_bundle=True)
+        return BatchValue(ranked.kind, ranked.mixed, is_bundle=True)
     if (name in SHARES and axis == 0) or (
         name == "cosine_similarity" and axis_of(module, call, 2) == 0
     ):
-        return mixture(module, call, Kind.ROWS, whole, "{} is shared out among the whole batch")
+        return mixture(
+            module, call, ValueKind.ROWS, whole, "{} is shared out among the whole batch"
+        )
     if name in OF_ALL:
-        return mixture(module, call, Kind.MEAN, whole, OF_BATCH)
+        return mixture(module, call, ValueKind.MEAN, whole, OF_BATCH)
     return None
 
 
-def of_any(module: Module, call: ast.Call, name: str, values: list[Value]) -> Value:
+def of_any(module: Module, call: ast.Call, name: str, values: list[BatchValue]) -> BatchValue:
     """What other functions make of rows, means, or both."""
     whole = joined(*values)
     kinds = {each.kind for each in values}
-    has_rows, has_means = Kind.ROWS in kinds, Kind.MEAN in kinds
-    if has_means and kinds <= {Kind.MEAN, Kind.FREE}:
+    has_rows, has_means = ValueKind.ROWS in kinds, ValueKind.MEAN in kinds
+    if has_means and kinds <= {ValueKind.MEAN, ValueKind.FREE}:
         if name in EXTREMES and len(values) > 1:
-            return mixture(module, call, Kind.MEAN, whole, "{} chooses by means over the batch")
+            return mixture(
+                module, call, ValueKind.MEAN, whole, "{} chooses by means over the batch"
+            )
         if name in BENDING:
-            return mixture(module, call, Kind.MEAN, whole, BENDS)
+            return mixture(module, call, ValueKind.MEAN, whole, BENDS)
     if has_rows and has_means and name not in (*KEEPING, *UNKNOWN):
-        return mixture(module, call, Kind.ROWS, whole, MEETS)
+        return mixture(module, call, ValueKind.ROWS, whole, MEETS)
     if name in JOINING:
-        kind = Kind.VAGUE if name == "stack" and has_rows else whole.kind
-        return Value(kind, whole.mixed, whole.shifted)
+        kind = ValueKind.VAGUE if name == "stack" and has_rows else whole.kind
+        return BatchValue(kind, whole.mixed, whole.shifted)
     mixed = bent(whole).mixed
-    is_followed = whole.kind is Kind.ROWS and name not in UNKNOWN
-    return Value(Kind.ROWS if is_followed else Kind.VAGUE, mixed, is_bundle=True)
+    is_followed = whole.kind is ValueKind.ROWS and name not in UNKNOWN
+    return BatchValue(ValueKind.ROWS if is_followed else ValueKind.VAGUE, mixed, is_bundle=True)
 
 
-def reshaped(module: Module, call: ast.Call, name: str, place: int, value: Value) -> Value:
+def reshaped(
+    module: Module, call: ast.Call, name: str, place: int, value: BatchValue
+) -> BatchValue:
     """The value with other dimensions: rows where the first one is still that of examples."""
-    if value.kind is Kind.TURNED and name == "t":
-        return as_kind(value, Kind.ROWS)
-    if value.kind is not Kind.ROWS:
-        return as_kind(value, Kind.MEAN if value.kind is Kind.MEAN else Kind.VAGUE)
+    if value.kind is ValueKind.TURNED and name == "t":
+        return as_kind(value, ValueKind.ROWS)
+    if value.kind is not ValueKind.ROWS:
+        return as_kind(value, ValueKind.MEAN if value.kind is ValueKind.MEAN else ValueKind.VAGUE)
     given = call.args[place:]
     numbers = [each.value if isinstance(each, ast.Constant) else None for each in given]
     match name, numbers:
         case ("t", _) | ("permute", [1, 0]):
-            return as_kind(value, Kind.TURNED)
+            return as_kind(value, ValueKind.TURNED)
         case ("permute", [0, *_]):
-            return as_kind(value, Kind.ROWS)
+            return as_kind(value, ValueKind.ROWS)
         case ("transpose" | "swapaxes", [first, second]):
             is_same = None not in (first, second) and 0 not in (first, second)
-            return as_kind(value, Kind.ROWS if is_same else Kind.VAGUE)
+            return as_kind(value, ValueKind.ROWS if is_same else ValueKind.VAGUE)
         case ("permute" | "transpose" | "swapaxes", _):
-            return as_kind(value, Kind.VAGUE)
+            return as_kind(value, ValueKind.VAGUE)
         case ("unsqueeze", [0]):
-            return as_kind(value, Kind.AHEAD)
+            return as_kind(value, ValueKind.AHEAD)
     if name in ("view", "reshape") and given and not OF_EXAMPLES.search(module.text(given[0])):
-        return as_kind(value, Kind.VAGUE)
+        return as_kind(value, ValueKind.VAGUE)
     is_flat = (name == "flatten" and not given) or (
         len(given) == 1 and name in ("view", "reshape") and module.text(given[0]) == "-1"
     )
-    return Value(Kind.ROWS, value.mixed, value.shifted, is_flat, is_sum=value.is_sum)
+    return BatchValue(ValueKind.ROWS, value.mixed, value.shifted, is_flat, is_sum=value.is_sum)
 
 
-def multiplied(left: Value, right: Value) -> Value:
+def multiplied(left: BatchValue, right: BatchValue) -> BatchValue:
     """``left @ right``. All pairs of rows are DF307's, or the features of one picture."""
     whole = joined(left, right)
     match left.kind, right.kind:
-        case Kind.TURNED, Kind.ROWS:
-            return as_kind(bent(whole), Kind.MEAN)
-        case Kind.ROWS, Kind.FREE:
-            return Value(Kind.ROWS, whole.mixed, left.shifted)
-    return as_kind(bent(whole), Kind.VAGUE if whole.kind is not Kind.FREE else Kind.FREE)
+        case ValueKind.TURNED, ValueKind.ROWS:
+            return as_kind(bent(whole), ValueKind.MEAN)
+        case ValueKind.ROWS, ValueKind.FREE:
+            return BatchValue(ValueKind.ROWS, whole.mixed, left.shifted)
+    return as_kind(
+        bent(whole), ValueKind.VAGUE if whole.kind is not ValueKind.FREE else ValueKind.FREE
+    )
 
 
-def product(module: Module, node: ast.expr, left: Value, right: Value, divides: bool) -> Value:
+def product(
+    module: Module, node: ast.expr, left: BatchValue, right: BatchValue, divides: bool
+) -> BatchValue:
     """``left * right`` and ``left / right``."""
     whole = joined(left, right)
     match left.kind, right.kind:
-        case kind, Kind.FREE:
-            return Value(kind, whole.mixed, left.shifted, left.is_flat, is_sum=left.is_sum)
-        case Kind.FREE, kind if not divides:
-            return Value(kind, whole.mixed, right.shifted, right.is_flat, is_sum=right.is_sum)
-        case ((Kind.MEAN | Kind.ROWS | Kind.FREE), Kind.MEAN) if divides and right.is_sum:
+        case kind, ValueKind.FREE:
+            return BatchValue(kind, whole.mixed, left.shifted, left.is_flat, is_sum=left.is_sum)
+        case ValueKind.FREE, kind if not divides:
+            return BatchValue(kind, whole.mixed, right.shifted, right.is_flat, is_sum=right.is_sum)
+        case ((ValueKind.MEAN | ValueKind.ROWS | ValueKind.FREE), ValueKind.MEAN) if (
+            divides and right.is_sum
+        ):
             if not is_by_columns(module, node):
-                return Value(Kind.VAGUE, whole.mixed)  # by a count, as DF310 knows it
-            return mixture(module, node, Kind.MEAN, whole, "{} divides by sums over the batch")
-        case ((Kind.MEAN | Kind.FREE), Kind.MEAN):
-            return mixture(module, node, Kind.MEAN, whole, BENDS)
-        case (Kind.ROWS, Kind.MEAN) | (Kind.MEAN, Kind.ROWS):
-            return mixture(module, node, Kind.ROWS, whole, MEETS)
+                return BatchValue(ValueKind.VAGUE, whole.mixed)  # by a count, as DF310 knows it
+            return mixture(module, node, ValueKind.MEAN, whole, "{} divides by sums over the batch")
+        case ((ValueKind.MEAN | ValueKind.FREE), ValueKind.MEAN):
+            return mixture(module, node, ValueKind.MEAN, whole, BENDS)
+        case (ValueKind.ROWS, ValueKind.MEAN) | (ValueKind.MEAN, ValueKind.ROWS):
+            return mixture(module, node, ValueKind.ROWS, whole, MEETS)
     return pairs(module, node, left, right) or bent(whole)
 
 
-def pairs(module: Module, node: ast.expr, left: Value, right: Value) -> Value | None:
+def pairs(module: Module, node: ast.expr, left: BatchValue, right: BatchValue) -> BatchValue | None:
     """What compares each example with each other one: rows and the same ahead; None for others."""
-    if {left.kind, right.kind} == {Kind.ROWS, Kind.AHEAD}:
-        return mixture(module, node, Kind.ROWS, joined(left, right), COMPARES)
+    if {left.kind, right.kind} == {ValueKind.ROWS, ValueKind.AHEAD}:
+        return mixture(module, node, ValueKind.ROWS, joined(left, right), COMPARES)
     return None
 
 

@@ -9,7 +9,7 @@ from ....record import record
 from ...source.module import Module
 
 
-class Kind(Enum):
+class ValueKind(Enum):
     """How a value hangs on the batch."""
 
     FREE = "the same whatever the batch"
@@ -30,35 +30,42 @@ class Mixture:
 
 
 @record
-class Value:
+class BatchValue:
     """A kind, and where examples have mixed."""
 
-    kind: Kind
+    kind: ValueKind
     mixed: Mixture | None = None
     # Something of the whole batch is added: harmless until the sum is bent.
     shifted: Mixture | None = None
     is_flat: bool = False  # one number for each example
     is_bundle: bool = False  # a tuple, a list or a dictionary
     is_sum: bool = False  # which counts, perhaps
-    parts: tuple[Value, ...] = ()  # of a tuple
+    parts: tuple[BatchValue, ...] = ()  # of a tuple
     is_extreme: bool = False  # the largest or smallest, as is taken off ahead of exp()
 
 
-FREE = Value(Kind.FREE)
-VAGUE = Value(Kind.VAGUE)
-ORDER = (Kind.FREE, Kind.MEAN, Kind.VAGUE, Kind.AHEAD, Kind.TURNED, Kind.ROWS)
+FREE = BatchValue(ValueKind.FREE)
+VAGUE = BatchValue(ValueKind.VAGUE)
+ORDER = (
+    ValueKind.FREE,
+    ValueKind.MEAN,
+    ValueKind.VAGUE,
+    ValueKind.AHEAD,
+    ValueKind.TURNED,
+    ValueKind.ROWS,
+)
 
 
-def joined(*values: Value) -> Value:
+def joined(*values: BatchValue) -> BatchValue:
     """What a value is that may be any of these, or is put together of them."""
     sizes = {len(each.parts) for each in values}
-    parts: tuple[Value, ...] = ()
+    parts: tuple[BatchValue, ...] = ()
     if len(sizes) == 1 and sizes != {0} and len(values) > 1:
         parts = tuple(
             joined(*each) for each in zip(*(value.parts for value in values), strict=True)
         )
-    return Value(
-        max((each.kind for each in values), key=ORDER.index, default=Kind.FREE),
+    return BatchValue(
+        max((each.kind for each in values), key=ORDER.index, default=ValueKind.FREE),
         next((each.mixed for each in values if each.mixed is not None), None),
         next((each.shifted for each in values if each.shifted is not None), None),
         is_sum=any(each.is_sum for each in values),
@@ -66,17 +73,19 @@ def joined(*values: Value) -> Value:
     )
 
 
-def as_kind(value: Value, kind: Kind) -> Value:
+def as_kind(value: BatchValue, kind: ValueKind) -> BatchValue:
     """The value, of another kind."""
-    return Value(kind, value.mixed, value.shifted, is_sum=value.is_sum)
+    return BatchValue(kind, value.mixed, value.shifted, is_sum=value.is_sum)
 
 
-def bent(value: Value) -> Value:
+def bent(value: BatchValue) -> BatchValue:
     """The value behind a function that is not linear: what was shifted has mixed by now."""
-    return Value(value.kind, value.mixed or value.shifted, is_sum=value.is_sum)
+    return BatchValue(value.kind, value.mixed or value.shifted, is_sum=value.is_sum)
 
 
-def mixture(module: Module, node: ast.expr, kind: Kind, whole: Value, because: str) -> Value:
+def mixture(
+    module: Module, node: ast.expr, kind: ValueKind, whole: BatchValue, because: str
+) -> BatchValue:
     """A value in which examples mix here, if they have not before; of a text with ``{}``."""
     text = because.format(" ".join(module.text(node).split())[:60])
-    return Value(kind, whole.mixed or Mixture(module, node, text))
+    return BatchValue(kind, whole.mixed or Mixture(module, node, text))

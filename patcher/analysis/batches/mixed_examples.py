@@ -15,10 +15,11 @@ from ...source.module import Module
 from ...source.tree import Function, bound_names, parameters, within
 from ..language.passed_arguments import argument_for_parameter
 from ..models.model_results import forward_of
+from ..ranks.divergence_walk import variable_name
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, is_backward
 from .batch_functions import BENDS, COMPARES, MEETS, called, multiplied, pairs, product
-from .batch_values import FREE, Kind, Mixture, Value, as_kind, bent, joined, mixture
+from .batch_values import FREE, BatchValue, Mixture, ValueKind, as_kind, bent, joined, mixture
 from .loss_reduction import FUNCTIONS_OF_LOSS, LOSS, Reduction, reduction_of
 from .steps_apart import names_of_batch
 
@@ -26,20 +27,20 @@ MAX_DEPTH = 4
 FILLING = ("append", "extend", "add")
 SIZES = ast.Lt | ast.LtE | ast.Gt | ast.GtE
 ALIKE = ("shape", "device", "dtype", "ndim")
-Names = dict[str, Value]
+Names = dict[str, BatchValue]
 
 
 def mixed_examples(program: Program, loop: TrainLoop) -> Iterator[Mixture]:
     """Where examples have mixed in the losses that a loop goes back from, each place once."""
     if loop.loader is None or not isinstance(loop.steps, ast.For):
         return
-    walk = Walk(program)
-    names = {name: Value(Kind.ROWS, is_bundle=True) for name in names_of_batch(loop)}
+    walk = BatchWalk(program)
+    names = {name: BatchValue(ValueKind.ROWS, is_bundle=True) for name in names_of_batch(loop)}
     walk.block(loop.module, loop.steps.body, names)
     yield from walk.found
 
 
-class Walk:
+class BatchWalk:
     """A walk through the code of a step; ``found`` are the places where its losses have mixed."""
 
     def __init__(self, program: Program) -> None:
@@ -47,11 +48,11 @@ class Walk:
         self.found: list[Mixture] = []
         self.running: list[Function] = []
 
-    def block(self, module: Module, body: list[ast.stmt], names: Names) -> list[Value]:
+    def block(self, module: Module, body: list[ast.stmt], names: Names) -> list[BatchValue]:
         """Walk through statements, and return the values that they return."""
         return [value for stmt in body for value in self.statement(module, stmt, names)]
 
-    def statement(self, module: Module, stmt: ast.stmt, names: Names) -> list[Value]:
+    def statement(self, module: Module, stmt: ast.stmt, names: Names) -> list[BatchValue]:
         match stmt:
             case ast.Assign(targets=targets, value=value):
                 self.assign(module, targets, value, names)
@@ -83,13 +84,13 @@ class Walk:
             method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
             if owner is not None and (method in FILLING or method.endswith("_")):
                 kept = joined(self.value(module, owner, names), given)
-                bind(owner, Value(kept.kind, kept.mixed, is_bundle=True), names)
+                bind(owner, BatchValue(kept.kind, kept.mixed, is_bundle=True), names)
             return
         loss = self.value(module, call.args[0] if call.args else owner, names)
         if loss.mixed is not None and loss.mixed not in self.found:
             self.found.append(loss.mixed)
 
-    def branches(self, module: Module, test: ast.If, names: Names) -> list[Value]:
+    def branches(self, module: Module, test: ast.If, names: Names) -> list[BatchValue]:
         """Both branches of a test; what they bind may be of either."""
         asked = self.value(module, test.test, names)
         bound = bound_names([*test.body, *test.orelse])
@@ -104,46 +105,50 @@ class Walk:
             same = first.get(name) == names.get(name)
             names[name] = names[name] if same and decided is None else both
             if decided is not None:
-                names[name] = Value(both.kind, both.mixed or decided, both.shifted)
+                names[name] = BatchValue(both.kind, both.mixed or decided, both.shifted)
         return results
 
-    def decided(self, module: Module, test: ast.expr, asked: Value) -> Mixture | None:
+    def decided(self, module: Module, test: ast.expr, asked: BatchValue) -> Mixture | None:
         """The place where a test asks how large a mean over the batch is; None for others."""
-        if asked.kind is not Kind.MEAN or asked.is_sum:
+        if asked.kind is not ValueKind.MEAN or asked.is_sum:
             return None
         for compare in within(test, ast.Compare):
             ends = [compare.left, *compare.comparators]
             is_zero = any(isinstance(each, ast.Constant) and each.value == 0 for each in ends)
             if not is_zero and all(isinstance(op, SIZES) for op in compare.ops):
-                return mixture(module, test, Kind.MEAN, asked, "{} asks for one rank's mean").mixed
+                return mixture(
+                    module, test, ValueKind.MEAN, asked, "{} asks for one rank's mean"
+                ).mixed
         return None
 
     def go_over(self, module: Module, target: ast.expr, iterated: ast.expr, names: Names) -> None:
         """Bind what a loop goes over: a number may pick one example, a row is that of one."""
         given = self.value(module, iterated, names)
         is_number = isinstance(iterated, ast.Call) and module.last_name(iterated.func) != "items"
-        is_plain = given.kind is Kind.FREE and not is_number
-        bind(target, FREE if is_plain else Value(Kind.VAGUE, given.mixed), names)
+        is_plain = given.kind is ValueKind.FREE and not is_number
+        bind(target, FREE if is_plain else BatchValue(ValueKind.VAGUE, given.mixed), names)
 
     def assign(self, module: Module, targets: list[ast.expr], node: ast.expr, names: Names) -> None:
         value = self.value(module, node, names)
         for target in targets:
             bind(target, value, names)
 
-    def value(self, module: Module, node: ast.expr, names: Names) -> Value:
+    def value(self, module: Module, node: ast.expr, names: Names) -> BatchValue:
         """What an expression is to the examples of the batch."""
 
-        def of(part: ast.expr) -> Value:
+        def of(part: ast.expr) -> BatchValue:
             return self.value(module, part, names)
 
         match node:
-            case ast.Name() | ast.Attribute() if key(node) in names:
-                return names[key(node)]
+            case ast.Name() | ast.Attribute() if variable_name(node) in names:
+                return names[variable_name(node)]
             case ast.Attribute(value=owner, attr=attr):
                 given = FREE if attr in ALIKE else of(owner)
-                if attr == "T" and given.kind is Kind.ROWS:
-                    return as_kind(given, Kind.TURNED)
-                return as_kind(given, Kind.VAGUE) if attr == "loss" and given != FREE else given
+                if attr == "T" and given.kind is ValueKind.ROWS:
+                    return as_kind(given, ValueKind.TURNED)
+                return (
+                    as_kind(given, ValueKind.VAGUE) if attr == "loss" and given != FREE else given
+                )
             case ast.BinOp(left=left, op=op, right=right):
                 return self.operated(module, node, of(left), op, of(right))
             case ast.Compare(left=left, comparators=others):
@@ -153,23 +158,23 @@ class Walk:
             case ast.IfExp(test=test, body=body, orelse=orelse):
                 both = joined(of(body), of(orelse))
                 mixed = both.mixed or self.decided(module, test, of(test))
-                return Value(both.kind, mixed, both.shifted)
+                return BatchValue(both.kind, mixed, both.shifted)
             case ast.Subscript(value=owner, slice=index):
                 return self.picked(of(owner), index, of)
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 each = tuple(map(of, parts))
                 made = joined(*each)
-                return Value(made.kind, made.mixed, made.shifted, is_bundle=True, parts=each)
+                return BatchValue(made.kind, made.mixed, made.shifted, is_bundle=True, parts=each)
             case ast.Dict(values=parts):
                 made = joined(*map(of, parts))
-                return Value(made.kind, made.mixed, made.shifted, is_bundle=True)
+                return BatchValue(made.kind, made.mixed, made.shifted, is_bundle=True)
             case ast.ListComp(elt=element) | ast.GeneratorExp(elt=element):
                 inner = dict(names)
                 for part in node.generators:
                     self.go_over(module, part.target, part.iter, inner)
                 made = self.value(module, element, inner)
-                is_known = made.kind in (Kind.FREE, Kind.MEAN)
-                return as_kind(made, made.kind if is_known else Kind.VAGUE)
+                is_known = made.kind in (ValueKind.FREE, ValueKind.MEAN)
+                return as_kind(made, made.kind if is_known else ValueKind.VAGUE)
             case ast.UnaryOp(operand=inner) | ast.Starred(value=inner) | ast.NamedExpr(value=inner):
                 return of(inner)
             case ast.Call():
@@ -177,41 +182,43 @@ class Walk:
         return FREE
 
     def operated(
-        self, module: Module, node: ast.expr, left: Value, op: ast.operator, right: Value
-    ) -> Value:
+        self, module: Module, node: ast.expr, left: BatchValue, op: ast.operator, right: BatchValue
+    ) -> BatchValue:
         """``left + right`` and other operators."""
         whole = joined(left, right)
         match op:
             case ast.Add() | ast.Sub():
                 shifted = whole.shifted
-                is_shift = {left.kind, right.kind} == {Kind.ROWS, Kind.MEAN}
+                is_shift = {left.kind, right.kind} == {ValueKind.ROWS, ValueKind.MEAN}
                 if is_shift and shifted is None and not (left.is_extreme or right.is_extreme):
-                    shifted = mixture(module, node, Kind.ROWS, FREE, MEETS).mixed
-                is_flat = left.is_flat and (right.is_flat or right.kind is not Kind.ROWS)
-                return pairs(module, node, left, right) or Value(
+                    shifted = mixture(module, node, ValueKind.ROWS, FREE, MEETS).mixed
+                is_flat = left.is_flat and (right.is_flat or right.kind is not ValueKind.ROWS)
+                return pairs(module, node, left, right) or BatchValue(
                     whole.kind, whole.mixed, shifted, is_flat, is_sum=whole.is_sum
                 )
             case ast.Mult() | ast.Div():
                 return product(module, node, left, right, isinstance(op, ast.Div))
             case ast.MatMult():
                 return multiplied(left, right)
-            case ast.Pow() if left.kind is Kind.MEAN and right.kind is Kind.FREE:
-                return mixture(module, node, Kind.MEAN, whole, BENDS)
+            case ast.Pow() if left.kind is ValueKind.MEAN and right.kind is ValueKind.FREE:
+                return mixture(module, node, ValueKind.MEAN, whole, BENDS)
         return bent(whole)
 
-    def compared(self, module: Module, node: ast.expr, values: list[Value]) -> Value:
+    def compared(self, module: Module, node: ast.expr, values: list[BatchValue]) -> BatchValue:
         """``left < right``: one truth for each example, or one of the whole batch."""
         whole, kinds = bent(joined(*values)), {each.kind for each in values}
-        if {Kind.ROWS, Kind.MEAN} <= kinds:
-            whole = mixture(module, node, Kind.ROWS, whole, MEETS)
-        elif kinds == {Kind.ROWS, Kind.AHEAD}:
-            whole = mixture(module, node, Kind.ROWS, whole, COMPARES)
-        is_sum = whole.is_sum or whole.kind is Kind.ROWS
-        return Value(whole.kind, whole.mixed, is_flat=values[0].is_flat, is_sum=is_sum)
+        if {ValueKind.ROWS, ValueKind.MEAN} <= kinds:
+            whole = mixture(module, node, ValueKind.ROWS, whole, MEETS)
+        elif kinds == {ValueKind.ROWS, ValueKind.AHEAD}:
+            whole = mixture(module, node, ValueKind.ROWS, whole, COMPARES)
+        is_sum = whole.is_sum or whole.kind is ValueKind.ROWS
+        return BatchValue(whole.kind, whole.mixed, is_flat=values[0].is_flat, is_sum=is_sum)
 
-    def picked(self, value: Value, index: ast.expr, of: Callable[[ast.expr], Value]) -> Value:
+    def picked(
+        self, value: BatchValue, index: ast.expr, of: Callable[[ast.expr], BatchValue]
+    ) -> BatchValue:
         """``value[index]``."""
-        is_rows = value.kind is Kind.ROWS
+        is_rows = value.kind is ValueKind.ROWS
         first, others = index, list[ast.expr]()
         if isinstance(index, ast.Tuple) and index.elts:
             first, *others = index.elts
@@ -225,26 +232,30 @@ class Walk:
         if isinstance(first, ast.Slice):
             is_column = len(others) == 1 and isinstance(others[0], ast.Constant)
             by = joined(*map(of, others))
-            return Value(value.kind, value.mixed or by.mixed, value.shifted, is_rows and is_column)
+            return BatchValue(
+                value.kind, value.mixed or by.mixed, value.shifted, is_rows and is_column
+            )
         if isinstance(first, ast.Constant):
             if first.value is Ellipsis:
                 return value
-            kind = Kind.AHEAD if first.value is None else Kind.VAGUE
+            kind = ValueKind.AHEAD if first.value is None else ValueKind.VAGUE
             return as_kind(value, kind) if is_rows else value
         by = of(index)
         mixed = value.mixed or by.mixed
         match value.kind, by.kind:
-            case Kind.FREE, kind:
-                return Value(kind if kind in (Kind.ROWS, Kind.FREE) else Kind.VAGUE, mixed)
-            case Kind.MEAN, Kind.ROWS:
-                return Value(Kind.ROWS, mixed)
-            case Kind.ROWS, (Kind.VAGUE | Kind.MEAN | Kind.AHEAD):
-                return Value(Kind.VAGUE, mixed)
+            case ValueKind.FREE, kind:
+                return BatchValue(
+                    kind if kind in (ValueKind.ROWS, ValueKind.FREE) else ValueKind.VAGUE, mixed
+                )
+            case ValueKind.MEAN, ValueKind.ROWS:
+                return BatchValue(ValueKind.ROWS, mixed)
+            case ValueKind.ROWS, (ValueKind.VAGUE | ValueKind.MEAN | ValueKind.AHEAD):
+                return BatchValue(ValueKind.VAGUE, mixed)
         if is_rows and others:
-            return Value(Kind.VAGUE, mixed)
-        return Value(value.kind, mixed, value.shifted, value.is_flat)
+            return BatchValue(ValueKind.VAGUE, mixed)
+        return BatchValue(value.kind, mixed, value.shifted, value.is_flat)
 
-    def call(self, module: Module, call: ast.Call, names: Names) -> Value:
+    def call(self, module: Module, call: ast.Call, names: Names) -> BatchValue:
         """What a call returns: of the program's own code, of a loss, or of torch."""
         name = module.last_name(call.func)
         given = {
@@ -277,12 +288,12 @@ class Walk:
         if not is_each and not is_loss:
             return called(module, call, name, owner, args)
         made = bent(whole)
-        if any(each.kind is Kind.MEAN for each in args):
-            made = mixture(module, call, Kind.MEAN, made, "{} is of means over the batch")
+        if any(each.kind is ValueKind.MEAN for each in args):
+            made = mixture(module, call, ValueKind.MEAN, made, "{} is of means over the batch")
         if is_each:
-            return Value(Kind.ROWS, made.mixed, is_flat=True)
+            return BatchValue(ValueKind.ROWS, made.mixed, is_flat=True)
         is_known = reduction_of(self.program, module, call) in (Reduction.MEAN, Reduction.SUM)
-        return Value(Kind.MEAN if is_known else Kind.VAGUE, made.mixed)
+        return BatchValue(ValueKind.MEAN if is_known else ValueKind.VAGUE, made.mixed)
 
     def result(
         self,
@@ -290,9 +301,9 @@ class Walk:
         where: Module,
         function: Function,
         call: ast.Call,
-        given: dict[ast.expr, Value],
+        given: dict[ast.expr, BatchValue],
         names: Names,
-    ) -> Value:
+    ) -> BatchValue:
         """What a function of the program returns for such arguments."""
         own = {name: value for name, value in names.items() if name.startswith("self.")}
         for name in parameters(function):
@@ -311,7 +322,7 @@ def is_of_library(module: Module, call: ast.Call) -> bool:
     return module.dotted(call.func).split(".")[0] in ("torch", "numpy", "math")
 
 
-def bind(target: ast.expr, value: Value, names: Names) -> None:
+def bind(target: ast.expr, value: BatchValue, names: Names) -> None:
     """Give the names of a target a value; an element makes of its whole what is not followed."""
     match target:
         case ast.Tuple(elts=parts) | ast.List(elts=parts):
@@ -320,17 +331,8 @@ def bind(target: ast.expr, value: Value, names: Names) -> None:
                 bind(part, each, names)
         case ast.Starred(value=inner):
             bind(inner, value, names)
-        case ast.Subscript(value=owner) if key(owner):
-            before = names.get(key(owner), FREE)
-            names[key(owner)] = as_kind(joined(before, value), Kind.VAGUE)
-        case ast.Name() | ast.Attribute() if key(target):
-            names[key(target)] = value
-
-
-def key(node: ast.AST) -> str:
-    """``x`` or ``self.x``; the empty string for others."""
-    if isinstance(node, ast.Name):
-        return node.id
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        return f"{node.value.id}.{node.attr}" if node.value.id == "self" else ""
-    return ""
+        case ast.Subscript(value=owner) if variable_name(owner):
+            before = names.get(variable_name(owner), FREE)
+            names[variable_name(owner)] = as_kind(joined(before, value), ValueKind.VAGUE)
+        case ast.Name() | ast.Attribute() if variable_name(target):
+            names[variable_name(target)] = value
