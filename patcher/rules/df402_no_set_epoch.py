@@ -25,7 +25,13 @@ from ..analysis.training.counting_loops import (
     serves_outer_loop,
 )
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
-from ..analysis.training.epoch_loops import EpochLoop, epoch_loop, is_one_pass, number_passed
+from ..analysis.training.epoch_loops import (
+    EpochLoop,
+    epoch_loop,
+    has_several_epochs,
+    is_one_pass,
+    number_passed,
+)
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
@@ -130,7 +136,7 @@ def never_told(
     elif dealt.distributed_samplers and (number := number_passed(program, loop)):
         use = loop.module.statement(above[0]) if above else loop.steps
         yield told_before(loop, use, kind_of_sampler(dealt), number)
-    elif dealt.distributed_samplers and takes_turns(loop):
+    elif dealt.distributed_samplers and (takes_turns(loop) or has_several_epochs(program, loop)):
         yield told_before(loop, loop.steps, kind_of_sampler(dealt), "")
     elif not is_told_by_callers(program, loop) and not is_one_pass(program, loop):
         deals = loop.loader.distributed_samplers or loop.module.calls_to(*RANK_SAMPLERS)
