@@ -4,7 +4,8 @@ What         An evaluation goes over the training's loader, whose sampler deals 
              ranks, and nothing brings the parts together. So does a loop beside the training that
              counts or adds up what is in the batches, such as how often each class comes, one that
              runs a model for nothing but the averages of its batch norm, as update_bn() does, and
-             one over several loaders in turn, the training's among them.
+             one over several loaders in turn, the training's among them, and a comprehension that
+             collects what a model makes of the batches, or their labels.
 At run time  The training accuracy that is printed is that of 1/N of the examples, of others in each
              epoch, and another one on each rank. A rank that stops, or keeps the best model, by it
              leaves its peers waiting. Class weights and means differ from rank to rank.
@@ -21,6 +22,7 @@ import ast
 import builtins
 from collections.abc import Iterator
 
+from ..analysis.batches.collected_batches import collections_of_batches
 from ..analysis.language.name_flow import FILLING, names_in, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.ranks.evaluating_ranks import combines, combines_parts
@@ -78,6 +80,40 @@ def findings(program: Program) -> Iterator[Finding]:
         if not any(module.function(call) is function for call in module.calls_to(WHOLE)):
             because = "what this counts is in this rank's part of the training data alone"
             yield Finding(module, loop, because, count_all(module, loop))
+    for module, source in collected_parts(program):
+        because = "what this collects is of this rank's part of the training data alone"
+        edits = (Rewrite(source, f"{WHOLE}({module.text(source)})"), Define(WHOLE))
+        is_named = isinstance(source, ast.Name | ast.Attribute)
+        yield Finding(module, source, because, edits if is_named else ())
+
+
+def collected_parts(program: Program) -> Iterator[tuple[Module, ast.expr]]:
+    """The dealt loaders of trainings that comprehensions collect something of."""
+    if not any(each.distributed_samplers for each in program.training_loaders):
+        return
+    others: set[ast.AST] = {each.steps for each in program.train_loops}
+    for module in program.modules:
+        for part in collections_of_batches(module):
+            if mentions(part.iter, WHOLE) or not program.is_live(module, part.iter):
+                continue
+            function = module.function(part.iter)
+            if function is not None and any(
+                module.function(call) is function for call in module.calls_to(WHOLE)
+            ):
+                continue
+            if others.isdisjoint(module.ancestors(part.iter)) and any(
+                deals_training(program, loader)
+                for where, passed in gone_over(program, module, part)
+                for loader in passed_loaders(program, where, passed)
+            ):
+                yield module, innermost(part.iter)
+
+
+def innermost(source: ast.expr) -> ast.expr:
+    """The loader of ``enumerate(tqdm(loader))``."""
+    while isinstance(source, ast.Call) and source.args:
+        source = source.args[0]
+    return source
 
 
 def averages_of_a_part(program: Program) -> Iterator[Finding]:
@@ -116,9 +152,11 @@ def drops_outputs(module: Module, loop: ast.For) -> bool:
     return False
 
 
-def gone_over(program: Program, module: Module, loop: ast.For) -> Iterator[tuple[Module, ast.expr]]:
+def gone_over(
+    program: Program, module: Module, loop: ast.For | ast.comprehension
+) -> Iterator[tuple[Module, ast.expr]]:
     """What a loop goes over, or what calls of its function pass for that."""
-    function = module.function(loop)
+    function = module.function(loop.iter)
     names = names_in(loop.iter) & set(parameters(function)) if function is not None else set()
     if function is None or not names:
         yield module, loop.iter
@@ -259,9 +297,7 @@ def counts_alone(module: Module, loop: ast.For) -> bool:
 
 def count_all(module: Module, loop: ast.For) -> tuple[Edit, ...]:
     """Edits by which such a loop goes over all examples of the loader that it names."""
-    source: ast.expr = loop.iter
-    while isinstance(source, ast.Call) and source.args:
-        source = source.args[0]  # enumerate(tqdm(loader))
+    source = innermost(loop.iter)
     if not isinstance(source, ast.Name | ast.Attribute):
         return ()
     return (Rewrite(source, f"{WHOLE}({module.text(source)})"), Define(WHOLE))

@@ -1,0 +1,40 @@
+"""What comprehensions collect of batches: ``[model(x) for x, _ in loader]``, beside training."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from ...source.module import Module
+from ...source.tree import everywhere
+from ..training.evaluations import evaluating_functions
+
+COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+
+
+def collections_of_batches(module: Module) -> Iterator[ast.comprehension]:
+    """The parts of comprehensions that may go over batches, and train on nothing of them.
+
+    As they run without gradients, or leave a part of each batch: ``[y for _, y in loader]``.
+    """
+    evaluating = set(evaluating_functions(module))
+    for kind in COMPREHENSIONS:
+        for made in module.nodes(kind):
+            (part, *more) = made.generators
+            if more or not isinstance(part.target, ast.Name | ast.Tuple):
+                continue
+            if isinstance(module.definition(part.iter, part.iter), COMPREHENSIONS):
+                continue  # which has collected it already
+            if module.function(made) in evaluating or leaves_some(made, part):
+                yield part
+
+
+def leaves_some(made: ast.expr, part: ast.comprehension) -> bool:
+    """Whether a comprehension takes a part of the tuple that each batch is."""
+    if not isinstance(part.target, ast.Tuple):
+        return False
+    names = {each.id for each in part.target.elts if isinstance(each, ast.Name)}
+    used = {
+        each.id for each in everywhere(made, ast.Name) if isinstance(each.ctx, ast.Load)
+    } & names
+    return len(used) < len(part.target.elts)
