@@ -82,9 +82,9 @@ def findings(program: Program) -> Iterator[Finding]:
             yield Finding(module, loop, because, count_all(module, loop))
     for module, source in collected_parts(program):
         because = "what this collects is of this rank's part of the training data alone"
-        edits = (Rewrite(source, f"{WHOLE}({module.text(source)})"), Define(WHOLE))
+        whole = (Rewrite(source, f"{WHOLE}({module.text(source)})"), Define(WHOLE))
         is_named = isinstance(source, ast.Name | ast.Attribute)
-        yield Finding(module, source, because, edits if is_named else ())
+        yield Finding(module, source, because, whole if is_named else ())
 
 
 def collected_parts(program: Program) -> Iterator[tuple[Module, ast.expr]]:

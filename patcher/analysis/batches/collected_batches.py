@@ -9,7 +9,7 @@ from ...source.module import Module
 from ...source.tree import everywhere
 from ..training.evaluations import evaluating_functions
 
-COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
+Comprehension = ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp
 
 
 def collections_of_batches(module: Module) -> Iterator[ast.comprehension]:
@@ -18,15 +18,16 @@ def collections_of_batches(module: Module) -> Iterator[ast.comprehension]:
     As they run without gradients, or leave a part of each batch: ``[y for _, y in loader]``.
     """
     evaluating = set(evaluating_functions(module))
-    for kind in COMPREHENSIONS:
-        for made in module.nodes(kind):
-            (part, *more) = made.generators
-            if more or not isinstance(part.target, ast.Name | ast.Tuple):
-                continue
-            if isinstance(module.definition(part.iter, part.iter), COMPREHENSIONS):
-                continue  # which has collected it already
-            if module.function(made) in evaluating or leaves_some(made, part):
-                yield part
+    made_of: list[Comprehension] = [*module.nodes(ast.ListComp), *module.nodes(ast.SetComp)]
+    made_of += [*module.nodes(ast.DictComp), *module.nodes(ast.GeneratorExp)]
+    for made in made_of:
+        (part, *more) = made.generators
+        if more or not isinstance(part.target, ast.Name | ast.Tuple):
+            continue
+        if isinstance(module.definition(part.iter, part.iter), Comprehension):
+            continue  # which has collected it already
+        if module.function(made) in evaluating or leaves_some(made, part):
+            yield part
 
 
 def leaves_some(made: ast.expr, part: ast.comprehension) -> bool:
