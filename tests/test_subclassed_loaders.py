@@ -219,3 +219,58 @@ def test_a_class_is_got_by_its_name_in_a_module_that_is_passed(tmp_path: Path) -
     assert f"self.sampler if self.sampler is not None or {lone} else DistributedSampler(" in text
     assert f"**self.kwargs if {lone} else {{**self.kwargs, 'shuffle': False}}" in text
     assert f"if {lone} else DealtSampler(SubsetRandomSampler(order[share:])), Subset" in text
+
+
+ENDLESS = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Ahead:
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        ahead = None
+        for batch in self.loader:
+            if ahead is not None:
+                yield ahead
+            ahead = batch
+        yield ahead
+
+def endless(loader):
+    while True:
+        for batch in loader:
+            yield batch
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+loader = {made}
+batches = endless(loader)
+for step in range(99):
+    model(next(batches)).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("made", "owner"), [("Ahead({})", "loader.loader"), ("{}", "loader")])
+def test_an_endless_generator_tells_the_sampler_behind_an_object(made: str, owner: str) -> None:
+    made = made.format("DataLoader(data, batch_size=4, sampler=DistributedSampler(data))")
+    text = fixed("DF402", ENDLESS.format(made=made))
+    told = f"            {owner}.sampler.set_epoch({owner}.sampler.epoch + 1)\n"
+    assert told + "        for batch in loader:" in text
+    assert not found("DF402", text)
+
+
+def test_an_iterator_that_begins_anew_tells_the_sampler_behind_an_object() -> None:
+    made = "Ahead(DataLoader(data, batch_size=4, sampler=DistributedSampler(data)))"
+    again = (
+        "batches = iter(loader)\nfor step in range(99):\n    try:\n        batch = next(batches)\n"
+        "    except StopIteration:\n        batches = iter(loader)\n        batch = next(batches)\n"
+    )
+    text = ENDLESS.format(made=made).replace("next(batches)).mean", "batch).mean")
+    text = text.replace("batches = endless(loader)\nfor step in range(99):\n", again)
+    assert text.count("iter(loader)") == 2
+    text = fixed("DF402", text)
+    assert "loader.loader.sampler.set_epoch(loader.loader.sampler.epoch + 1)" in text
+    assert "(loader.sampler" not in text

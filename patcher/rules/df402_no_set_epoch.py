@@ -290,9 +290,11 @@ def next_number(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
     """The finding of a loader that begins anew, with an order of its own each time."""
     module, loader = loop.module, loop.loader
     assert loader is not None
-    kind, sampler = kind_of_sampler(loader), f"{module.text(call.args[0])}.sampler"
-    code = tell_epoch(sampler, kind)
+    kind, owner = kind_of_sampler(loader), module.text(call.args[0])
+    code = tell_epoch(f"{owner}{loader.held_in or ''}.sampler", kind)
     edits: tuple[Edit, ...] = (Insert(module.statement(call), code), *import_of(module, kind))
+    if loader.held_in is None:
+        edits = ()
     if is_in_comprehension(module, call):
         found = trace_loader(program, module, call.args[0])
         if found is None or not found.listed_in:
@@ -314,15 +316,17 @@ def next_numbers(program: Program, again: EndlessBatches, dealt: Loader) -> Iter
     """The findings of a generator that begins its loader anew, without end."""
     where, name = again.module, again.loader
     kind = kind_of_sampler(dealt) if where is dealt.module else "DistributedSampler"
-    sampler = f"{again.text}.sampler"
     arguments = [
         (module, argument_for_parameter(where, again.function, call, name))
         for module, call in program.callers(again.function)
     ]
-    goes_over_loaders = all(
-        passed is not None and trace_loader(program, module, passed) is not None
+    loaders = [
+        None if passed is None else trace_loader(program, module, passed)
         for module, passed in arguments
-    )
+    ]
+    held_in = {None if each is None else each.held_in for each in loaders}  # batches.loader
+    goes_over_loaders = len(held_in) < 2 and None not in held_in
+    sampler = f"{again.text}{next(iter(held_in), '')}.sampler"
     code = tell_epoch(sampler, kind)
     for stmt in again.passes:
         around = where.parents[stmt]
