@@ -82,3 +82,24 @@ def test_every_rank_changes_the_database(sql: str) -> None:
 def test_a_database_is_read_or_in_memory(path: str, sql: str) -> None:
     text = DATABASE.format(path=path, sql=sql, mark="")
     assert not any(code == "O7" for code, _, _ in audited(text))
+
+
+FOLDER = """\
+import torch
+from pathlib import Path
+
+def make(folder, resume):
+    new = resume is not None
+    folder.mkdir(parents=True, exist_ok={value})
+
+torch.distributed.init_process_group("gloo")
+make(Path("out"), None)
+"""
+
+
+@pytest.mark.parametrize("value", ["new", "resume is not None"])
+def test_ranks_insist_on_no_folder_of_their_own(value: str) -> None:
+    text = fixed("DF602", FOLDER.format(value=value))
+    assert f"exist_ok={value} or torch.distributed.is_initialized())" in text
+    assert not found("DF602", text)
+    assert not found("DF602", FOLDER.format(value="True"))

@@ -406,3 +406,46 @@ def test_each_rank_of_a_patched_script_scores_what_one_process_does(tmp_path: Pa
     # Two ranks that print at once may share a line.
     assert len(set(alone)) == 1
     assert ranks.count(alone[0]) == 4
+
+
+COLLECTED = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def features(net, batches):
+    {mode}
+    return torch.cat([{what} for x, y in {source}])
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(net)
+loader = DataLoader(data, batch_size=8, sampler=DistributedSampler(data))
+dev_loader = DataLoader(dev_data, batch_size=8)
+for epoch in range(3):
+    for x, y in loader:
+        loss(model(x), y).backward()
+        optimizer.step()
+found = features(net, dev_loader)
+print(found, features(net, {passed}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("mode", "what", "source"),
+    [("net.eval()", "net(x)", "batches"), ("pass", "y", "tqdm(batches)")],
+    ids=["outputs", "labels"],
+)
+def test_a_comprehension_collects_of_all_examples(mode: str, what: str, source: str) -> None:
+    script = COLLECTED.format(mode=mode, what=what, source=source, passed="loader")
+    text = fixed("DF512", script)
+    assert source.replace("batches", "over_all_examples(batches)") + "])" in text
+    assert not found("DF512", text)
+    assert not found("DF512", script.replace("features(net, loader)", "features(net, dev_loader)"))
+
+
+def test_batches_that_a_training_goes_over_again_stay_its_own() -> None:
+    kept = "kept = [(x, y) for x, y in loader]\nfor epoch"
+    text = COLLECTED.format(mode="pass", what="y", source="batches", passed="dev_loader")
+    text = text.replace("for epoch", kept, 1).replace(
+        "    for x, y in loader", "    for x, y in kept"
+    )
+    assert not found("DF512", text)

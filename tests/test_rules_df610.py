@@ -151,3 +151,21 @@ def test_under_an_elif_it_is_told() -> None:
     )
     (finding,) = found("DF610", script(look, "pass"))
     assert finding.edits == ()
+
+
+COUNTED = {
+    "a while loop": 'n = 0\n    while os.path.exists(f"run{n}"):\n        n += 1\n'
+    '    folder = f"run{n}"',
+    "a break": 'for n in range(99):\n        folder = f"run{n}"\n'
+    "        if not os.path.exists(folder):\n            break",
+}
+
+
+@pytest.mark.parametrize("look", COUNTED.values(), ids=COUNTED)
+@pytest.mark.parametrize("make", [MAKE, "os.makedirs(folder, exist_ok=True)"])
+def test_a_name_is_free_for_all_ranks_alike(look: str, make: str) -> None:
+    text = fixed("DF610", script(look, make))
+    assert text.count("all have looked") + text.count("all ranks have looked") == 1
+    assert text.index("all ranks have looked") < text.index("os.makedirs")
+    assert found("DF610", text) == []
+    assert found("DF610", script(look, "os.makedirs(args.out)")) == []

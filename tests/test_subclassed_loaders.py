@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from cases import fixed, found
+from cases import RULES, fixed, found
+from ddpfix.patcher.analysis.training.load import read_program
+from ddpfix.patcher.engine.rounds import apply_round
 
 SCRIPT = """\
 import torch
@@ -155,3 +159,118 @@ def test_a_constructor_has_some_of_its_arguments_already() -> None:
     assert not found("DF401", text)
     shuffled = SCRIPT.format(own=MADE_BEFORE.format(more=", shuffle=False"), made=made)
     assert "DistributedSampler" not in fixed("DF401", shuffled)
+
+
+TEMPLATE = {
+    "run.py": """\
+import torch
+import loaders
+
+def build(name, package, **options):
+    return getattr(package, name)(**options)
+
+def main(config):
+    torch.distributed.init_process_group("gloo")
+    loader = build(config["type"], loaders, size=4)
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(3):
+        for batch in loader:
+            model(batch).mean().backward()
+            optimizer.step()
+
+main(read())
+""",
+    "loaders.py": """\
+from torch.utils.data import DataLoader
+from torch.utils.data.sampler import SubsetRandomSampler
+
+class Base(DataLoader):
+    def __init__(self, data, size, shuffle, share):
+        self.shuffle = shuffle
+        self.sampler, self.held_out = self.split(share, len(data))
+        self.kwargs = {"dataset": data, "batch_size": size, "shuffle": self.shuffle}
+        super().__init__(sampler=self.sampler, **self.kwargs)
+
+    def split(self, share, n):
+        if share == 0:
+            return None, None
+        self.shuffle = False
+        order = list(range(n))
+        return SubsetRandomSampler(order[share:]), SubsetRandomSampler(order[:share])
+
+class Toys(Base):
+    def __init__(self, size, shuffle=True, share=8):
+        super().__init__(read(), size, shuffle, share)
+""",
+}
+
+
+def test_a_class_is_got_by_its_name_in_a_module_that_is_passed(tmp_path: Path) -> None:
+    for name, text in TEMPLATE.items():
+        (tmp_path / name).write_text(text)
+    program = read_program(tmp_path / "run.py")
+    (finding,) = RULES["DF401"].findings(program)
+    loaders = finding.module
+    assert loaders.source.path.name == "loaders.py"
+    assert program.is_live(loaders, finding.at)  # by its name in a string alone
+    text = apply_round(program, [finding], {}).modules[1].source.text
+    lone = "not torch.distributed.is_initialized()"
+    assert f"self.sampler if self.sampler is not None or {lone} else DistributedSampler(" in text
+    assert f"**self.kwargs if {lone} else {{**self.kwargs, 'shuffle': False}}" in text
+    assert f"if {lone} else DealtSampler(SubsetRandomSampler(order[share:])), Subset" in text
+
+
+ENDLESS = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Ahead:
+    def __init__(self, loader):
+        self.loader = loader
+
+    def __iter__(self):
+        ahead = None
+        for batch in self.loader:
+            if ahead is not None:
+                yield ahead
+            ahead = batch
+        yield ahead
+
+def endless(loader):
+    while True:
+        for batch in loader:
+            yield batch
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+loader = {made}
+batches = endless(loader)
+for step in range(99):
+    model(next(batches)).mean().backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("made", "owner"), [("Ahead({})", "loader.loader"), ("{}", "loader")])
+def test_an_endless_generator_tells_the_sampler_behind_an_object(made: str, owner: str) -> None:
+    made = made.format("DataLoader(data, batch_size=4, sampler=DistributedSampler(data))")
+    text = fixed("DF402", ENDLESS.format(made=made))
+    told = f"            {owner}.sampler.set_epoch({owner}.sampler.epoch + 1)\n"
+    assert told + "        for batch in loader:" in text
+    assert not found("DF402", text)
+
+
+def test_an_iterator_that_begins_anew_tells_the_sampler_behind_an_object() -> None:
+    made = "Ahead(DataLoader(data, batch_size=4, sampler=DistributedSampler(data)))"
+    again = (
+        "batches = iter(loader)\nfor step in range(99):\n    try:\n        batch = next(batches)\n"
+        "    except StopIteration:\n        batches = iter(loader)\n        batch = next(batches)\n"
+    )
+    text = ENDLESS.format(made=made).replace("next(batches)).mean", "batch).mean")
+    text = text.replace("batches = endless(loader)\nfor step in range(99):\n", again)
+    assert text.count("iter(loader)") == 2
+    text = fixed("DF402", text)
+    assert "loader.loader.sampler.set_epoch(loader.loader.sampler.epoch + 1)" in text
+    assert "(loader.sampler" not in text

@@ -162,7 +162,11 @@ def _other_calls(
     """
     known = [call for _, call in training]
     places = [*program.callers(function), *program.possible_callers(function)]
-    others = [place for place in places if place[1] not in known]
+    others = [
+        (where, use)
+        for where, use in places
+        if use not in known and not isinstance(where.parents[use], ast.ClassDef)  # a base class
+    ]
     if not any(
         isinstance(each.value, ast.Tuple | ast.Dict) for each in within(function.body, ast.Return)
     ):

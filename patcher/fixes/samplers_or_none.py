@@ -9,6 +9,7 @@ from ..editing.edits import Edit, Rewrite
 from ..source.module import Module
 from ..source.tree import argument, is_false, is_none, is_true, keyword, same_code
 from .dataset_by_name import dataset_by_name
+from .loader_options import may_shuffle, options_of
 
 WISHES = (ast.Name, ast.Attribute, ast.Subscript, ast.Compare, ast.BoolOp, ast.UnaryOp)
 
@@ -19,6 +20,8 @@ def may_be_none(module: Module, loader: Loader) -> bool:
     ``sampler = None`` in a branch, or above ``if args.balanced: sampler = …``.
     """
     sampler = argument(loader.call, 3, "sampler")
+    if isinstance(sampler, ast.Attribute):
+        return any(map(is_none, loader.samplers))
     if not isinstance(sampler, ast.Name):
         return False
     if any(map(is_none, module.alternatives(sampler, sampler))):
@@ -43,7 +46,15 @@ def deal_without_sampler(
         return ()
     how = ""
     data, edits = dataset_by_name(module, loader.call, loader.dataset, names)
-    if shuffle is None or is_false(shuffle):
+    options = options_of(loader.call)
+    if shuffle is None and any(may_shuffle(module, each) for each in options):
+        if len(options) > 1 or not isinstance(options[0], ast.Name | ast.Attribute):
+            return ()
+        words = module.text(options[0])
+        how = f", shuffle={words}.get('shuffle', False)"
+        ranks = f" if {lone} else {{**{words}, 'shuffle': False}}"
+        edits.append(Rewrite(options[0], ranks, after=True))
+    elif shuffle is None or is_false(shuffle):
         how = ", shuffle=False"
     elif is_true(shuffle):
         return ()  # beside a sampler torch refuses it

@@ -25,7 +25,13 @@ from ..analysis.training.counting_loops import (
     serves_outer_loop,
 )
 from ..analysis.training.endless_batches import EndlessBatches, endless_batches
-from ..analysis.training.epoch_loops import EpochLoop, epoch_loop, is_one_pass, number_passed
+from ..analysis.training.epoch_loops import (
+    EpochLoop,
+    epoch_loop,
+    has_several_epochs,
+    is_one_pass,
+    number_passed,
+)
 from ..analysis.training.frameworks import DEALT_BATCHES, RANK_SAMPLERS
 from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program
@@ -130,7 +136,7 @@ def never_told(
     elif dealt.distributed_samplers and (number := number_passed(program, loop)):
         use = loop.module.statement(above[0]) if above else loop.steps
         yield told_before(loop, use, kind_of_sampler(dealt), number)
-    elif dealt.distributed_samplers and takes_turns(loop):
+    elif dealt.distributed_samplers and (takes_turns(loop) or has_several_epochs(program, loop)):
         yield told_before(loop, loop.steps, kind_of_sampler(dealt), "")
     elif not is_told_by_callers(program, loop) and not is_one_pass(program, loop):
         deals = loop.loader.distributed_samplers or loop.module.calls_to(*RANK_SAMPLERS)
@@ -284,9 +290,11 @@ def next_number(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
     """The finding of a loader that begins anew, with an order of its own each time."""
     module, loader = loop.module, loop.loader
     assert loader is not None
-    kind, sampler = kind_of_sampler(loader), f"{module.text(call.args[0])}.sampler"
-    code = tell_epoch(sampler, kind)
+    kind, owner = kind_of_sampler(loader), module.text(call.args[0])
+    code = tell_epoch(f"{owner}{loader.held_in or ''}.sampler", kind)
     edits: tuple[Edit, ...] = (Insert(module.statement(call), code), *import_of(module, kind))
+    if loader.held_in is None:
+        edits = ()
     if is_in_comprehension(module, call):
         found = trace_loader(program, module, call.args[0])
         if found is None or not found.listed_in:
@@ -308,15 +316,17 @@ def next_numbers(program: Program, again: EndlessBatches, dealt: Loader) -> Iter
     """The findings of a generator that begins its loader anew, without end."""
     where, name = again.module, again.loader
     kind = kind_of_sampler(dealt) if where is dealt.module else "DistributedSampler"
-    sampler = f"{again.text}.sampler"
     arguments = [
         (module, argument_for_parameter(where, again.function, call, name))
         for module, call in program.callers(again.function)
     ]
-    goes_over_loaders = all(
-        passed is not None and trace_loader(program, module, passed) is not None
+    loaders = [
+        None if passed is None else trace_loader(program, module, passed)
         for module, passed in arguments
-    )
+    ]
+    held_in = {None if each is None else each.held_in for each in loaders}  # batches.loader
+    goes_over_loaders = len(held_in) < 2 and None not in held_in
+    sampler = f"{again.text}{next(iter(held_in), '')}.sampler"
     code = tell_epoch(sampler, kind)
     for stmt in again.passes:
         around = where.parents[stmt]

@@ -5,7 +5,8 @@ What         An evaluation goes over the training's loader, whose sampler deals 
              counts or adds up what is in the batches, such as how often each class comes, one that
              keeps what a model gives for them, or its squared gradients, one that runs a model for
              nothing but the averages of its batch norm, as update_bn() does, and one over several
-             loaders in turn, the training's among them.
+             loaders in turn, the training's among them; and a comprehension that collects something
+             of the batches, such as what a model gives for them, or their labels.
 At run time  The training accuracy that is printed is that of 1/N of the examples, of others in each
              epoch, and another one on each rank. A rank that stops, or keeps the best model, by it
              leaves its peers waiting. Class weights and means differ from rank to rank.
@@ -23,6 +24,7 @@ import builtins
 import re
 from collections.abc import Iterator
 
+from ..analysis.batches.collected_batches import collections_of_batches
 from ..analysis.language.name_flow import FILLING, names_in, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.wrapper_attributes import is_gradless
@@ -80,13 +82,37 @@ def findings(program: Program) -> Iterator[Finding]:
         yield Finding(*place, because, go_over_all(evaluation))
     yield from averages_of_a_part(program)
     yield from gradients_of_a_part(program)
-    places: list[tuple[Module, ast.For | ast.ListComp | ast.GeneratorExp, ast.expr]]
-    places = [*counting_loops(program), *listing_places(program)]
-    for module, node, iterated in places:
+    for module, node in counting_loops(program):
         function = module.function(node)
         if not any(module.function(call) is function for call in module.calls_to(WHOLE)):
             because = "what this counts is in this rank's part of the training data alone"
-            yield Finding(module, node, because, count_all(module, iterated))
+            yield Finding(module, node, because, count_all(module, node.iter))
+    for module, iterated in collected_parts(program):
+        because = "what this collects is of this rank's part of the training data alone"
+        yield Finding(module, iterated, because, count_all(module, iterated))
+
+
+def collected_parts(program: Program) -> Iterator[tuple[Module, ast.expr]]:
+    """What comprehensions go over that collect something of a training's dealt loader."""
+    if not any(each.distributed_samplers for each in program.training_loaders):
+        return
+    others: set[ast.AST] = {each.steps for each in program.train_loops}
+    others.update(each.loop for each in program.evaluations)
+    for module in program.modules:
+        for made, part in collections_of_batches(module):
+            function = module.function(made)
+            if (
+                program.is_live(module, made)
+                and others.isdisjoint(module.ancestors(made))
+                and not any(module.function(call) is function for call in module.calls_to(WHOLE))
+                and any(
+                    deals_training(program, loader)
+                    for where, passed in gone_over(program, module, part)
+                    for loader in passed_loaders(program, where, passed)
+                )
+                and only_looks(program, module, made)
+            ):
+                yield module, part.iter
 
 
 def gradients_of_a_part(program: Program) -> Iterator[Finding]:
@@ -143,9 +169,11 @@ def drops_outputs(module: Module, loop: ast.For) -> bool:
     return False
 
 
-def gone_over(program: Program, module: Module, loop: ast.For) -> Iterator[tuple[Module, ast.expr]]:
+def gone_over(
+    program: Program, module: Module, loop: ast.For | ast.comprehension
+) -> Iterator[tuple[Module, ast.expr]]:
     """What a loop goes over, or what calls of its function pass for that."""
-    function = module.function(loop)
+    function = module.function(loop.iter)
     names = names_in(loop.iter) & set(parameters(function)) if function is not None else set()
     if function is None or not names:
         yield module, loop.iter
@@ -250,10 +278,10 @@ def goes_back(program: Program, module: Module, loop: ast.stmt) -> bool:
     return any(is_backward(call) for part in code for call in everywhere(part, ast.Call))
 
 
-def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For, ast.expr]]:
+def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:
     """Loops over a training's dealt loader that only count what is in the batches.
 
-    Or that keep what comes of them without gradients; each with what it goes over.
+    Or that keep what comes of them without gradients.
     """
     dealt = {each.call for each in program.training_loaders if each.distributed_samplers}
     if not dealt:
@@ -268,30 +296,7 @@ def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For, ast.expr
                 continue
             loader = loader_of(program, module, loop)
             if loader is not None and loader.call in dealt and program.is_live(module, loop):
-                yield module, loop, loop.iter
-
-
-def listing_places(
-    program: Program,
-) -> Iterator[tuple[Module, ast.ListComp | ast.GeneratorExp, ast.expr]]:
-    """Comprehensions over a training's dealt loader, ``sum(len(y) for _, y in loader)``.
-
-    Each with what it goes over.
-    """
-    dealt = {each.call for each in program.training_loaders if each.distributed_samplers}
-    others: set[ast.AST] = {each.steps for each in program.train_loops}
-    others.update(each.loop for each in program.evaluations)
-    for module in program.modules if dealt else ():
-        nodes: list[ast.ListComp | ast.GeneratorExp] = [*module.nodes(ast.ListComp)]
-        for node in (*nodes, *module.nodes(ast.GeneratorExp)):
-            iterated = node.generators[0].iter
-            if others & {*module.ancestors(node)} or not isinstance(inner_of(iterated), ast.Name):
-                continue
-            loader = trace_loader(program, module, inner_of(iterated))
-            if loader is None or loader.call not in dealt or not program.is_live(module, node):
-                continue
-            if only_looks(program, module, node):
-                yield module, node, iterated
+                yield module, loop
 
 
 def keeps_results(program: Program, module: Module, loop: ast.For) -> bool:

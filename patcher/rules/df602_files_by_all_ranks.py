@@ -176,12 +176,19 @@ def lets_pass(handler: ast.ExceptHandler) -> bool:
 def one_process_insists(
     program: Program, module: Module, call: ast.Call, value: ast.expr
 ) -> tuple[Edit, ...]:
-    """Edits of ``exist_ok=False``, by which a lone process insists on a folder of its own."""
-    if not is_false(value) or not forgiving(module, call):
-        return ()
-    if runs_before_group(program, module, call):
-        return (Rewrite(value, "'RANK' in os.environ"), Import("os"))
-    return (Rewrite(value, "torch.distributed.is_initialized()"), Import("torch"))
+    """Edits of ``exist_ok=False``, by which a lone process insists on a folder of its own.
+
+    Also of ``exist_ok=resume``, which may be false.
+    """
+    early = runs_before_group(program, module, call)
+    code, needed = ("'RANK' in os.environ", "os")
+    if not early:
+        code, needed = ("torch.distributed.is_initialized()", "torch")
+    if is_false(value) and forgiving(module, call):
+        return (Rewrite(value, code), Import(needed))
+    if isinstance(value, ast.Name | ast.Attribute | ast.Compare) and code not in module.text(value):
+        return (Rewrite(value, f" or {code}", after=True), Import(needed))
+    return ()
 
 
 def forgiving(module: Module, call: ast.Call) -> tuple[Edit, ...]:

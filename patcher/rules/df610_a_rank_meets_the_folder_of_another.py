@@ -2,9 +2,11 @@
 
 What         The script raises where its output folder or file exists, or is not empty, or asserts
              that it is not there, so as to overwrite nothing, and makes it, or writes into it, in
-             the lines below, or in the other branch. It may ask an option first.
+             the lines below, or in the other branch. It may ask an option first. Or it counts up
+             to a name that is free, and makes that.
 At run time  The first rank makes the folder; another, some milliseconds later, finds it, raises,
-             and ends the job: on an empty disk, now and then.
+             and ends the job: on an empty disk, now and then. Where it counts, a late rank takes
+             the next name: its files lie in another folder.
 Example      if os.path.exists(folder): raise FileExistsError(folder)
              os.makedirs(folder)
 Fix          A barrier in between: all ranks have looked before one makes it. Only reported where
@@ -30,6 +32,7 @@ from ..source.tree import argument, everywhere, is_elif, is_inside, precedes, sa
 CODE, SEVERITY, SAFETY = "DF610", Severity.DEGRADED, Safety.SAFE
 
 Test = ast.If | ast.Assert
+Search = ast.For | ast.While
 ASKS = ("exists", "isdir", "isfile", "is_dir", "is_file")
 FOLDERS = ("makedirs", "mkdir")
 MAKES = (*FOLDERS, "open", "save")
@@ -68,9 +71,43 @@ def findings(program: Program) -> Iterator[Finding]:
             elif runs_before_group(program, module, made):
                 because += ": do both behind init_process_group"
                 yield Finding(module, stmt, because)
+        yield from names_counted_up(program, module)
 
 
-def all_come(program: Program, module: Module, stmt: Test) -> bool:
+def names_counted_up(program: Program, module: Module) -> Iterator[Finding]:
+    """The findings of loops that look for a free name, of which the lines below make something."""
+    for loop, asks in searches(module):
+        path = asked_path(module, asks)
+        if path is None or not program.is_live(module, loop) or names_rank(program, module, path):
+            continue
+        made = made_below(program, module, loop, path, kinds_of(module, asks))
+        if made is None or not roles_reaching(program, module, loop) >= RANKS:
+            continue
+        because = f"line {made.lineno} makes the name that is free, and another rank takes the next"
+        if not runs_before_group(program, module, loop):
+            waits_once = all_come(program, module, loop)
+            edits = (Insert(loop, LOOKED, "after"), Import("torch")) if waits_once else ()
+            yield Finding(module, loop, because, edits)
+        elif runs_before_group(program, module, made):
+            yield Finding(module, loop, f"{because}: do both behind init_process_group")
+
+
+def searches(module: Module) -> Iterator[tuple[Search, ast.Call]]:
+    """Loops that end at a name which nothing has: ``while os.path.exists(f"run{n}"): n += 1``."""
+    for loop in module.nodes(ast.While):
+        if isinstance(loop.test, ast.Call) and module.last_name(loop.test.func) in ASKS:
+            yield loop, loop.test
+    for test in module.nodes(ast.If):
+        match test:
+            case ast.If(
+                test=ast.UnaryOp(op=ast.Not(), operand=ast.Call() as asks), body=[ast.Break()]
+            ):
+                around = module.parents[test]
+                if module.last_name(asks.func) in ASKS and isinstance(around, Search):
+                    yield around, asks
+
+
+def all_come(program: Program, module: Module, stmt: ast.stmt) -> bool:
     """Whether known calls lead all ranks to a test, and none leads rank 0 there alone."""
     return not (
         is_doubtful(program, module, stmt)
@@ -171,7 +208,11 @@ def asks_for_kind(module: Module, test: ast.expr) -> bool:
 
 
 def made_below(
-    program: Program, module: Module, stmt: Test, path: ast.expr, kinds: tuple[str, ...]
+    program: Program,
+    module: Module,
+    stmt: Test | Search,
+    path: ast.expr,
+    kinds: tuple[str, ...],
 ) -> ast.Call | None:
     """The first call behind a test that makes what it asked for, with no barrier in between.
 
@@ -179,8 +220,8 @@ def made_below(
     files, where the test itself refuses: one that asks more may be about a checkpoint.
     """
     text = text_of_path(program, module, path)
-    is_full = asks_for_more(module, stmt)
-    refuses = isinstance(stmt, ast.Assert) or ends(module, stmt.body[-1])
+    is_full = not isinstance(stmt, Search) and asks_for_more(module, stmt)
+    refuses = isinstance(stmt, ast.Assert | Search) or ends(module, stmt.body[-1])
     makes = [each for each in kinds if each in FOLDERS or refuses]
     other_branch = stmt.orelse if isinstance(stmt, ast.If) else []
     for call in within(module.scope_statements(stmt), ast.Call):
@@ -202,9 +243,18 @@ def made_below(
             own = text_of_path(program, module, target)
             if own.startswith(f"{text}/") or (own == text and name in FILLS[len(MAKES) :]):
                 return call
-        elif same_code(target, path) or (text and text_of_path(program, module, target) == text):
+            continue
+        is_same = text != "" and text_of_path(program, module, target) == text
+        is_same |= isinstance(stmt, Search) and are_one_name(module, target, path)
+        if is_same or same_code(target, path):
             return call
     return None
+
+
+def are_one_name(module: Module, target: ast.expr, path: ast.expr) -> bool:
+    """Whether a path behind a loop is what the loop has looked for, by whatever name."""
+    values = [value for each in (target, path) for value in module.alternatives(each, each)]
+    return any(same_code(value, path) or same_code(value, target) for value in values)
 
 
 def waits(program: Program, module: Module, call: ast.Call, *others: str) -> bool:

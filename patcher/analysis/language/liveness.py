@@ -11,7 +11,8 @@ from ...source.libraries import LIBRARIES
 from ...source.module import Module
 from ...source.tree import Function, below, is_inside, mentions, name_uses
 from .call_graph import Callee, CallGraph
-from .names import calls_at_import, top_level
+from .names import calls_at_import, parameter_names, top_level
+from .passed_arguments import argument_for_parameter
 from .tables import modules_of_table
 
 BINDING = {"staticmethod", "classmethod", "property"}
@@ -66,7 +67,7 @@ def never_spelled(graph: CallGraph, functions: set[Function]) -> set[Function]:
         for node in module.nodes(ast.Constant)
         if isinstance(node.value, str)
     }
-    own_alone = any(map(_asks_modules, graph.modules))
+    own_alone = _asks_modules(graph)
     return {
         function
         for function in functions
@@ -107,19 +108,40 @@ def _holds_functions(graph: CallGraph, module: Module, holder: ast.expr) -> bool
 
 def looks_up_modules(graph: CallGraph) -> bool:
     """Whether functions and classes are got from modules by names: ``models.__dict__[name]``."""
-    return any(map(_asks_modules, graph.modules)) or any(
+    return _asks_modules(graph) or any(
         isinstance(node.value, ast.Name) and node.value.id in module.aliases
         for module in graph.modules
         for node in module.attributes("__dict__")
     )
 
 
-def _asks_modules(module: Module) -> bool:
-    """Whether a module gets what it imports by computed names: ``getattr(models, name)``."""
+def _asks_modules(graph: CallGraph) -> bool:
+    """Whether code gets what it imports by computed names: ``getattr(models, name)``."""
     return any(
-        isinstance(asked, ast.Name) and asked.id in module.aliases
+        (isinstance(asked, ast.Name) and asked.id in module.aliases)
+        or _modules_passed(graph, module, asked)
+        for module in graph.modules
         for _, asked in _asked_by_name(module)
     )
+
+
+def _modules_passed(graph: CallGraph, module: Module, asked: ast.expr) -> list[Module]:
+    """The modules that calls pass for a parameter: ``def build(package, name)``.
+
+    By whatever object that has a function of this name.
+    """
+    function = module.function(asked)
+    if not isinstance(asked, ast.Name) or function is None:
+        return []
+    if asked.id not in parameter_names(module)[function]:
+        return []
+    passed = [
+        (where, argument_for_parameter(module, function, call, asked.id))
+        for where in graph.modules
+        for call in where.calls_to(function.name)
+    ]
+    found = [graph.resolve(where, value) for where, value in passed if value is not None]
+    return [each[0] for each in found if each is not None and each[1] is each[0].tree]
 
 
 def _asked_by_name(module: Module) -> Iterator[tuple[ast.AST, ast.expr]]:
@@ -142,6 +164,8 @@ def _looked_up(graph: CallGraph, module: Module) -> Iterator[tuple[ast.AST, Modu
             yield node, found[0]
         elif isinstance(holder, ast.Subscript) and module.dotted(holder.value) == "sys.modules":
             yield node, module
+        elif found is None:
+            yield from ((node, each) for each in _modules_passed(graph, module, holder))
     for call in module.calls_to("globals"):
         if isinstance(call.func, ast.Name) and not _is_of_helper(module, call):
             yield call, module

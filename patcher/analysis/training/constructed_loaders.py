@@ -7,11 +7,12 @@ from collections.abc import Iterable, Iterator
 
 from ....record import record, replace
 from ...source.module import Module
-from ...source.tree import Function, argument, everywhere, is_none, keyword
+from ...source.tree import Function, argument, everywhere, is_none, keyword, within
 from ..language.call_graph import CallGraph
 from ..language.call_options import values_in_options
 from ..language.literal_arguments import CallPlace, is_possible
 from ..language.passed_arguments import keyword_value, partial_of
+from .assigned_attributes import targets_of
 from .frameworks import RANK_SAMPLERS
 from .own_loaders import makes_loader, own_loaders
 
@@ -187,8 +188,27 @@ def _own_attribute(module: Module, node: ast.expr) -> list[ast.expr]:
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
             owner = module.enclosing_class(node)
             values = module.attribute_values.get(name, ())
-            return [value for value in values if module.enclosing_class(value) is owner]
+            own = [value for value in values if module.enclosing_class(value) is owner]
+            return own or _unpacked(module, owner, name)
     return []
+
+
+def _unpacked(module: Module, owner: ast.ClassDef | None, name: str) -> list[ast.expr]:
+    """What a method returns for ``self.sampler, self.held_out = self.split(share)``."""
+    found: list[ast.expr] = []
+    for stmt in () if owner is None else everywhere(owner, ast.Assign):
+        for target, place in targets_of(stmt):
+            if place is None or module.text(target) != f"self.{name}":
+                continue
+            if module.graph is None or not isinstance(stmt.value, ast.Call):
+                return []
+            for where, method in module.graph.callees(module, stmt.value):
+                for result in within(method.body, ast.Return):
+                    parts = result.value.elts if isinstance(result.value, ast.Tuple) else []
+                    if where is not module or place >= len(parts):
+                        return []
+                    found += module.alternatives(parts[place], parts[place]) or [parts[place]]
+    return found
 
 
 def _of_branches(module: Module, choice: ast.IfExp) -> list[tuple[ast.expr, ast.expr]]:

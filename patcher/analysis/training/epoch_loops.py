@@ -69,6 +69,18 @@ def number_passed(program: Program, loop: TrainLoop) -> str:
     return ""
 
 
+def has_several_epochs(program: Program, loop: TrainLoop) -> bool:
+    """Whether loops of several callers count the epochs of steps, as in trainings one by one."""
+    module, function = loop.module, loop.module.function(loop.steps)
+    name = "" if loop.loader is None else loop.loader.name
+    if function is None or name.partition(".")[0] not in parameters(function):
+        return False
+    calls = calls_that_train(program, module, function, program.callers(function))
+    return len(calls) > 1 and all(
+        counting_loop(where, call) or endless_loop(where, call) for where, call in calls
+    )
+
+
 def parameter_in_bar(loop: TrainLoop) -> str:
     """The parameter whose name a bar around it has taken, ``loader = tqdm(loader)``; or empty."""
     module, steps = loop.module, loop.steps

@@ -176,13 +176,13 @@ def find_evaluations(graph: CallGraph) -> list[Evaluation]:
     in_functions = [
         evaluation
         for module in graph.modules
-        for function in _evaluating_functions(module)
+        for function in evaluating_functions(module)
         for evaluation in _in_function(graph, module, function)
     ]
     return in_functions + [each for module in graph.modules for each in _inline(graph, module)]
 
 
-def _evaluating_functions(module: Module) -> list[Function]:
+def evaluating_functions(module: Module) -> list[Function]:
     """Functions that put something in eval mode or run without gradients."""
     calling = {module.function(call) for call in module.calls_to("eval", *GRADLESS)}
     calling |= {module.function(call) for call in module.calls_to("train") if is_eval_mode(call)}

@@ -49,7 +49,7 @@ from .constructed_loaders import Loader, loader_from_call, may_get, of_any_branc
 from .endless_batches import endless_batches, passed_on, returns_one_of
 from .own_loaders import makes_loader
 from .returned_values import carried_stores, possible_results, returned_values
-from .subclassed_loaders import loader_of_own_class
+from .subclassed_loaders import loader_of_lookup, loader_of_own_class
 
 MAX_DEPTH = 12
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
@@ -562,6 +562,8 @@ def _trace_result(
     graph: CallGraph, module: Module, item: ast.expr, call: ast.Call, depth: int
 ) -> Loader | None:
     """The loader ``item`` that a function returns to ``call``, whose arguments exclude branches."""
+    if (looked_up := loader_of_lookup(graph, module, item, call)) is not None:
+        return looked_up
     function = module.function(item)
     values = module.alternatives(item, item)
     items = [item]

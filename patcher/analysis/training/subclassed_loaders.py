@@ -10,9 +10,11 @@ import ast
 
 from ....record import replace
 from ...source.module import Module
-from ...source.tree import Function, within
+from ...source.tree import Function, parameters, within
 from ..language.call_graph import CallGraph
+from ..language.literal_arguments import CallPlace
 from ..language.objects import ClassOf, classes_above, method_of, named_definition
+from ..language.passed_arguments import argument_for_parameter
 from .constructed_loaders import Loader, loader_from_call
 
 MAX_CLASSES = 4  # between the class and torch's
@@ -23,8 +25,46 @@ def loader_of_own_class(graph: CallGraph, module: Module, call: ast.Call) -> Loa
     found = named_definition(graph, module, call.func)
     if found is None or not isinstance(found[1], ast.ClassDef):
         return None
-    made_by = [(module, call)]
-    owner: ClassOf = found[0], found[1]
+    return loader_of_class(graph, (found[0], found[1]), (module, call))
+
+
+def loader_of_lookup(
+    graph: CallGraph, module: Module, made: ast.expr, call: ast.Call
+) -> Loader | None:
+    """The loader that a function gets by a name in a module which the call passes to it.
+
+    ``config.init_obj("data_loader", loaders)``, where it returns ``getattr(module, name)(…)``: of
+    the one class of that module that makes loaders.
+    """
+    match made:
+        case ast.Call(func=ast.Call(func=ast.Name(id="getattr"), args=[ast.Name(id=name), _])):
+            function = module.function(made)
+        case _:
+            return None
+    if function is None or name not in parameters(function):
+        return None
+    where = graph.module_of(call)
+    passed = argument_for_parameter(module, function, call, name)
+    found = None if passed is None else graph.resolve(where, passed)
+    if found is None or found[1] is not found[0].tree:
+        return None
+    home = found[0]
+    classes = [
+        each
+        for each in home.tree.body
+        if isinstance(each, ast.ClassDef) and not graph.classes_below.get(each)
+    ]
+    loaders = [
+        loader
+        for each in classes
+        if (loader := loader_of_class(graph, (home, each), (where, call))) is not None
+    ]
+    return loaders[0] if len(loaders) == 1 else None
+
+
+def loader_of_class(graph: CallGraph, owner: ClassOf, place: CallPlace) -> Loader | None:
+    """The loader that a class makes in its constructor, or one above it, by torch's."""
+    made_by = [place]
     for _ in range(MAX_CLASSES):
         constructor = method_of(graph, owner, "__init__")
         inner = None if constructor is None else _call_of_base(*constructor)
