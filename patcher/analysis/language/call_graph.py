@@ -15,6 +15,7 @@ from pathlib import PurePath
 from ...source.libraries import LIBRARIES
 from ...source.module import Module
 from ...source.tree import FUNCTIONS, Function, everywhere, is_annotation, within
+from .base_classes import is_only_inherited_from
 from .looked_up_methods import calls_what_it_finds, method_lookups, texts_of
 from .made_functions import calls_by_other_name, made_function
 from .names import ModuleSet, Unread, answered_once, parameter_names
@@ -213,6 +214,13 @@ class CallGraph(ModuleSet):
                         found.setdefault(above, []).append((module, definition))
         return found
 
+    def classes_made(self, base: ClassOf) -> list[ClassOf]:
+        """The classes below one that is only inherited from, if it is that, and any is made."""
+        below = self.classes_below.get(base[1], ())
+        if not below or not is_only_inherited_from(self, base[1]):
+            return [base]
+        return [each for each in below if not is_only_inherited_from(self, each[1])] or [base]
+
     def _calls_by_name(self, module: Module, name: str) -> list[ast.Call]:
         calls = module.calls_to(name)
         more = [
@@ -389,6 +397,7 @@ class CallGraph(ModuleSet):
         bases = classes_of(self, module, func.value)
         if not bases:
             return False if self._is_of_library(module, func.value) else None
+        bases = [each for base in bases for each in self.classes_made(base)]
         answers = [self._is_method_of(base, owner, function) for base in bases]
         return True if True in answers else None if None in answers else False
 
