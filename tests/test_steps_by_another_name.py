@@ -61,3 +61,18 @@ def test_a_horizon_is_made_of_all_steps_of_an_epoch() -> None:
     assert fixed("DF702", OWN_NAME.format(updates=down)) == OWN_NAME.format(updates=up)
     half = OWN_NAME.format(updates="len(loader) // 2")
     assert fixed("DF702", half) == half
+
+
+@pytest.mark.parametrize(
+    ("updates", "fixed_updates"),
+    [
+        ("len(loader) // 2", "-(-len(loader) // 2)"),
+        ("math.ceil(len(loader) / 2)", "math.ceil(len(loader) / 2)"),
+    ],
+)
+def test_a_number_that_is_written_out_divides_as_an_option_does(
+    updates: str, fixed_updates: str
+) -> None:
+    written = OWN_NAME.replace("args.accumulation", "2")
+    text = written.format(updates=updates).replace("    shown = len(loader) // 2\n", "")
+    assert fixed("DF702", text) == text.replace(updates, fixed_updates)

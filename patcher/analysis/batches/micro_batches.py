@@ -93,8 +93,12 @@ def may_divide_itself(program: Program, loop: TrainLoop, length: ast.expr) -> bo
 def is_accumulation(loop: TrainLoop, node: ast.AST) -> bool:
     """Whether ``node`` is the accumulation, also under another name.
 
-    ``args.n`` counts as ``self.args.n``, ``n`` as what it was assigned last, ``config["n"]`` too.
+    ``args.n`` counts as ``self.args.n``, ``n`` as what it was assigned last, ``config["n"]`` too,
+    and so does the same number where both are written out.
     """
+    match node, loop.accumulation:
+        case ast.Constant(value=written), ast.Constant(value=number):
+            return bool(written == number)
     if not isinstance(node, ast.Name | ast.Attribute | ast.Subscript):
         return False
     assert loop.accumulation is not None
