@@ -8,6 +8,7 @@ from ..analysis.training.program import Program
 from ..codes import select_codes
 from ..findings import Finding
 from ..rules import Rule
+from .beside_trainer import findings_beside_trainer
 from .lone_gates import MAKE_GROUP, without_gates_of_one
 from .noqa import UNUSED_NOQA, drop_silenced, noqas, unused_noqas
 
@@ -22,17 +23,20 @@ def select_rules(rules: Iterable[Rule], select: Sequence[str], ignore: Sequence[
 def check(program: Program, rules: Iterable[Rule]) -> list[Finding]:
     """Findings in order of file and line, without those that a noqa comment silences.
 
-    Outside training programs, only rules that are valid ``anywhere`` run.
+    Outside training programs, only rules that are valid ``anywhere`` run; where a Trainer trains,
+    those on files too.
     """
     trains = program.is_training_program
-    rules = [rule for rule in rules if rule.anywhere or trains]
+    every_rule = list(rules)
+    rules = [rule for rule in every_rule if rule.anywhere or trains]
     order = {module: index for index, module in enumerate(program.modules)}
     comments = {module: noqas(module) for module in program.modules}
     every = (finding for rule in rules for finding in rule.findings(program))
     live = (
         finding for finding in every if not trains or program.is_live(finding.module, finding.at)
     )
-    findings = drop_silenced(live, comments)
+    beside = () if trains else findings_beside_trainer(program, every_rule)
+    findings = drop_silenced((*live, *beside), comments)
     codes = {rule.code for rule in rules}
     if UNUSED_NOQA in codes and program.script.is_program:
         # Another script may need the comments of a module that both import.

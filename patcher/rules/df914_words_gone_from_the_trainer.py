@@ -19,6 +19,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.models.library_models import heirs_of_library
+from ..analysis.models.library_trainers import is_trainer_name
 from ..analysis.training.program import Program
 from ..analysis.training.vendored import any_has_own
 from ..editing.edits import Edit, Insert, Rewrite
@@ -88,11 +89,6 @@ def findings(program: Program) -> Iterator[Finding]:
         for owner in module.nodes(ast.ClassDef) if heirs else ():
             if owner in heirs:
                 yield from old_methods(module, owner)
-
-
-def is_trainer_name(name: str) -> bool:
-    """Whether a dotted name is that of a Trainer of transformers."""
-    return name.startswith("transformers.") and name.endswith("Trainer")
 
 
 def takes_tokenizer(owner: ast.ClassDef) -> bool:

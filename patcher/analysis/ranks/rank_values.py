@@ -317,7 +317,8 @@ def _attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
     known = attribute_by_class(_evaluator(depth), module, node)
     if not _tells_ranks_apart(known):
         known = _assigned_attribute(module, node, depth)
-    if known is ALL_UNKNOWN and node.attr in MAIN_PROCESS_NAMES:
+    of_trainer = node.attr == "should_save" and module.text(node.value).endswith("args")
+    if known is ALL_UNKNOWN and (of_trainer or node.attr in MAIN_PROCESS_NAMES):
         return IS_MAIN
     return known
 
