@@ -87,6 +87,7 @@ HANDLER_CLASSES = (
     "basicConfig",
 )
 MODE = re.compile("[rwax][bt]?\\+?[bt]?")  # of a file that is opened
+PATH = re.compile("path|file|folder|dir|log|cache|out", re.IGNORECASE)  # in names of paths
 IS_MAIN = "os.environ.get('RANK', '0') == '0'"  # where there is no group to ask
 OF_THE_FILE = ("name", "fileno", "read", "readline", "readlines", "seek", "tell", "truncate")
 
@@ -306,12 +307,17 @@ def path_of(module: Module, call: ast.Call) -> ast.expr | None:
 
 
 def opened_path(module: Module, call: ast.Call) -> ast.expr | None:
-    """``path`` of ``path.open("w")``: what is opened by a mode alone is a path."""
+    """``path`` of ``path.open("w")``: what is opened by a mode alone, and is a path or named so."""
     func, mode = call.func, argument(call, 0, "mode")
     if not isinstance(func, ast.Attribute) or func.attr != "open" or is_of_a_library(module, func):
         return None
+    path = func.value
+    value = module.definition(path, path) or path
+    is_made = isinstance(value, ast.Call) and module.dotted(value.func) == "pathlib.Path"
+    is_joined = isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div)
+    is_path = is_made or is_joined or PATH.search(module.last_name(path)) is not None
     is_mode = isinstance(mode, ast.Constant) and MODE.fullmatch(str(mode.value)) is not None
-    return func.value if is_mode else None
+    return path if is_path and (is_mode or is_made or is_joined) else None
 
 
 def mode_of(module: Module, call: ast.Call) -> ast.expr | None:
