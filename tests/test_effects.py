@@ -274,10 +274,14 @@ class Other(Base):
         ("", "raise NotImplementedError", "", True),
         ("", "raise NotImplementedError()", "", True),
         ("@abstractmethod\n    ", "pass", "", True),
-        ("", "print(epoch)", "", False),
-        ("", "raise NotImplementedError", BESIDE, False),
+        ("", "print(epoch)", "", True),
+        ("", "raise NotImplementedError", BESIDE, True),
+        ("", "print(epoch)", "Base().train()", False),
     ],
-    ids=["raises", "raises an object", "is abstract", "does something", "is of two classes"],
+    ids=[
+        *("raises", "raises an object", "is abstract", "does something", "has another heir"),
+        "is made itself",
+    ],
 )
 def test_what_a_class_leaves_to_the_one_below_is_called_there(
     head: str, body: str, beside: str, certain: bool

@@ -66,7 +66,7 @@ def on_a_cluster(tmp_path: Path, text: str) -> list[object]:
     (tmp_path / "job.sh").write_text(text)
     environ = os.environ | {
         "PATH": f"{bin_}:/usr/bin:/bin",
-        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_ID": str(10**6 + os.getpid()),  # of which the port is made: not another's
         "SLURM_JOB_NODELIST": "n",
         "SLURM_JOB_NUM_NODES": "1",
     }

@@ -12,7 +12,9 @@ from ..findings import Finding, Safety, Severity
 from ..rules import Rule
 
 OF_FILES = ("DF406", "DF6")  # codes, or how they begin
-WAY_OUT = "; `trainer.is_world_process_zero()` and `args.main_process_first()` tell rank 0"
+WAY_OUT = (
+    "; ask `trainer.is_world_process_zero()`, or let rank 0 go first by `args.main_process_first()`"
+)
 
 
 def findings_beside_trainer(program: Program, rules: Iterable[Rule]) -> Iterator[Finding]:

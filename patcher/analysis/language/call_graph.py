@@ -214,6 +214,7 @@ class CallGraph(ModuleSet):
                         found.setdefault(above, []).append((module, definition))
         return found
 
+    @answered_once
     def classes_made(self, base: ClassOf) -> list[ClassOf]:
         """The classes below one that is only inherited from, if it is that, and any is made."""
         below = self.classes_below.get(base[1], ())
