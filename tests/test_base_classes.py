@@ -58,8 +58,20 @@ def test_the_override_of_the_only_class_that_is_made_asks_for_the_rank() -> None
         {"override": "torch.save(self.model.module, path)"},
         {"base": "object", "made": "Trainer"},
         {"between": TABLE, "made": "KINDS[args.kind]"},
+        {"between": 'KIND = "Trainer"'},
+        {"between": "from trainers import Trainer as Plain"},
+        {"between": "find = Trainer"},
     ],
-    ids=["the base is made", "an override for all", "another", "no heir", "a table of both"],
+    ids=[
+        *("the base is made", "an override for all", "another", "no heir", "a table of both"),
+        *("its name is a text", "it has another name", "it is passed on"),
+    ],
 )
 def test_what_every_rank_runs_is_told(given: dict[str, str]) -> None:
     assert writers(**given) != []
+
+
+def test_a_class_with_a_decorator_may_be_made_by_a_registry() -> None:
+    text = TRAINER.format(base="Trainer", override=GUARDED, between="", made="MainTrainer")
+    text = text.replace("class Trainer:", "@register\nclass Trainer:")
+    assert [each.because for each in found("DF601", text) if "every rank" in each.because]

@@ -83,8 +83,7 @@ def findings(program: Program) -> Iterator[Finding]:
     yield from averages_of_a_part(program)
     yield from gradients_of_a_part(program)
     for module, node in counting_loops(program):
-        function = module.function(node)
-        if not any(module.function(call) is function for call in module.calls_to(WHOLE)):
+        if not has_helper(module, node):
             because = "what this counts is in this rank's part of the training data alone"
             yield Finding(module, node, because, count_all(module, node.iter))
     for module, iterated in collected_parts(program):
@@ -96,15 +95,13 @@ def collected_parts(program: Program) -> Iterator[tuple[Module, ast.expr]]:
     """What comprehensions go over that collect something of a training's dealt loader."""
     if not any(each.distributed_samplers for each in program.training_loaders):
         return
-    others: set[ast.AST] = {each.steps for each in program.train_loops}
-    others.update(each.loop for each in program.evaluations)
+    others = steps_and_evaluations(program)
     for module in program.modules:
         for made, part in collections_of_batches(module):
-            function = module.function(made)
             if (
                 program.is_live(module, made)
                 and others.isdisjoint(module.ancestors(made))
-                and not any(module.function(call) is function for call in module.calls_to(WHOLE))
+                and not has_helper(module, made)
                 and any(
                     deals_training(program, loader)
                     for where, passed in gone_over(program, module, part)
@@ -113,6 +110,18 @@ def collected_parts(program: Program) -> Iterator[tuple[Module, ast.expr]]:
                 and only_looks(program, module, made)
             ):
                 yield module, part.iter
+
+
+def has_helper(module: Module, node: ast.AST) -> bool:
+    """Whether the function around a node goes over all examples already."""
+    function = module.function(node)
+    return any(module.function(call) is function for call in module.calls_to(WHOLE))
+
+
+def steps_and_evaluations(program: Program) -> set[ast.AST]:
+    """The loops of training steps, and those of evaluations."""
+    steps: set[ast.AST] = {each.steps for each in program.train_loops}
+    return steps | {each.loop for each in program.evaluations}
 
 
 def gradients_of_a_part(program: Program) -> Iterator[Finding]:
@@ -286,8 +295,7 @@ def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:
     dealt = {each.call for each in program.training_loaders if each.distributed_samplers}
     if not dealt:
         return
-    others: set[ast.AST] = {each.steps for each in program.train_loops}
-    others.update(each.loop for each in program.evaluations)
+    others = steps_and_evaluations(program)
     for module in program.modules:
         for loop in module.nodes(ast.For):
             if others & {loop, *module.ancestors(loop)}:

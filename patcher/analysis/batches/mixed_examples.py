@@ -102,10 +102,10 @@ class BatchWalk:
         decided = self.decided(module, test.test, asked)
         for name in bound & {*first, *names}:
             both = joined(first.get(name, FREE), names.get(name, FREE))
-            same = first.get(name) == names.get(name)
-            names[name] = names[name] if same and decided is None else both
             if decided is not None:
                 names[name] = BatchValue(both.kind, both.mixed or decided, both.shifted)
+            elif first.get(name) != names.get(name):
+                names[name] = both
         return results
 
     def decided(self, module: Module, test: ast.expr, asked: BatchValue) -> Mixture | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from ...source.module import Module
@@ -276,13 +277,13 @@ def switched(body: list[ast.stmt], test: ast.If) -> Iterator[Kept]:
     Of names that a step binds nowhere else: by numbers, or by what they were.
     """
     inside = within([*test.body, *test.orelse], ast.Assign)
+    times = Counter(name for each in inside for name in taking(each.targets))
+    in_all = Counter(name for each in within(body, ast.Assign) for name in taking(each.targets))
     for stmt in inside:
         for name in taking(stmt.targets):
-            others = [each for each in within(body, ast.Assign) if name in taking(each.targets)]
             is_own = contents(stmt.value) <= {name, "min", "max"}
-            once = len([each for each in inside if name in taking(each.targets)])
-            is_left = name in contents(stmt.value) or once == 1
-            if is_own and is_left and len(others) == once:
+            is_left = name in contents(stmt.value) or times[name] == 1
+            if is_own and is_left and in_all[name] == times[name]:
                 yield stmt, name
 
 

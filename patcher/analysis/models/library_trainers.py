@@ -12,7 +12,11 @@ TRAINERS = ("Trainer", "Seq2SeqTrainer", "SFTTrainer", "DPOTrainer", "RewardTrai
 @answered_once
 def is_left_to_trainer(program: Program) -> bool:
     """Whether a script makes a Trainer, or an object of a class below it, and runs it."""
-    if not program.script.is_program or not program.calls_to("train", "evaluate", "predict"):
+    if not program.script.is_program or not any(
+        module.imported_packages & {"transformers", "trl"} for module in program.modules
+    ):
+        return False
+    if not program.calls_to("train", "evaluate", "predict"):
         return False
     own = {owner.name for owner in heirs_of_library(program, is_trainer_name)}
     return any(
