@@ -186,10 +186,6 @@ def has_partner(
     )
 
 
-def is_if(node: ast.AST) -> bool:
-    return isinstance(node, ast.If)
-
-
 def paired_barriers(module: Module, barriers: dict[ast.Call, Role]) -> set[ast.Call]:
     """Barriers of rank 0 and of the others that meet: equally many, or two in one block."""
     roles = list(barriers.values())
