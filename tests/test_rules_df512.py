@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from capable import made
 from cases import fixed, found, module
 from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Severity
-from started_ranks import TORCHRUN, run
+from forked import Forge, Job
 
 SCRIPT = """
 import torch
@@ -394,18 +395,21 @@ if __name__ == "__main__":
 """
 
 
-def test_each_rank_of_a_patched_script_scores_what_one_process_does(tmp_path: Path) -> None:
+def test_each_rank_of_a_patched_script_scores_what_one_process_does(
+    tmp_path: Path, forge: Forge
+) -> None:
     path = tmp_path / "run.py"
     path.write_text(WHOLE_PROGRAM)
-    alone = run(str(path)).splitlines()
+    (tmp_path / "original.py").write_text(WHOLE_PROGRAM)
     result = patch(path)
     assert (result.refusal, result.remaining) == ("", [])
     result.write()
-    ranks = run(*TORCHRUN, str(path))
+    one = Job(tmp_path / "one", tmp_path / "original.py", [])
+    runs = made(forge, [one, Job(tmp_path / "two", path, [], world=2)])
+    alone = [line for line in runs["one"].log.splitlines() if line.startswith("train ")]
     assert [line.partition(" of ")[2] for line in alone] == ["35", "35"]
-    # Two ranks that print at once may share a line.
     assert len(set(alone)) == 1
-    assert ranks.count(alone[0]) == 4
+    assert runs["two"].log.count(alone[0]) == 4
 
 
 COLLECTED = """
