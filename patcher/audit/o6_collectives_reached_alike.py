@@ -34,6 +34,7 @@ from ..analysis.language.conditions import tests_before
 from ..analysis.models.model_results import forward_of
 from ..analysis.ranks.barrier_turns import BARRIERS, turns
 from ..analysis.ranks.certain_reach import may_never_hold
+from ..analysis.ranks.counted_by_some import exits_by_counts
 from ..analysis.ranks.deciding_scores import JOINED, what_hangs_on_it
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.own_tests import own_test_around, tests_around
@@ -337,7 +338,14 @@ def exits(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
     around: ast.AST = loop.epochs or loop.steps
     for kind in (ast.Break, ast.Continue, ast.Return):
         leaving += within(around, kind)
-    told = set()
+    told: set[ast.stmt] = set()
+    for each in exits_by_counts(program, loop):
+        if program.is_live(each.module, each.exit):
+            told.add(each.exit)
+            because = (
+                f"rank 0 alone counts {each.name}, by which each rank leaves the training here"
+            )
+            yield violated(each.module, each.exit, because)
     for stmt in leaving:
         roles = roles_reaching(program, module, stmt) & RANKS
         if len(roles) == 1 and leaves_training(loop, stmt):
