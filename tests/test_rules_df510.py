@@ -203,4 +203,60 @@ def test_what_is_asked_in_another_way_is_only_told(test: str) -> None:
 
 def test_a_file_of_the_best_weights_changes_no_training() -> None:
     text = IN_ONE.format(test="total < best", change="torch.save(kept, 'best.pt')")
-    assert found("DF510", text) == []
+    assert [each.severity for each in found("DF510", text)] == [Severity.NOTE]
+
+
+KEPT = """
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def main(net, data):
+    {group}
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    best = 9.0
+    for epoch in range(9):
+        total = 0.0
+        for batch in loader:
+            loss = model(batch)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        {test}
+
+main(*things())
+"""
+OUR_GROUP = """\
+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        torch.distributed.init_process_group(backend='gloo', timeout=datetime.timedelta(hours=1))"""
+THEIRS = 'torch.distributed.init_process_group("gloo")'
+BEST = """\
+if total < best:
+            best = total
+            torch.save(net.state_dict(), 'best.pt')"""
+
+
+@pytest.mark.parametrize(
+    ("group", "test", "severities", "line"),
+    [
+        (OUR_GROUP, BEST, [Severity.DEGRADED], "        total = mean_of_ranks(total)\n"),
+        (OUR_GROUP, BEST.replace("total < best", "epoch > 4"), [], ""),
+        (OUR_GROUP, BEST.replace("torch.save", "show"), [], ""),
+        (THEIRS, BEST, [Severity.NOTE], ""),
+    ],
+)
+def test_the_best_weights_are_chosen_by_the_loss_of_all_ranks(
+    group: str, test: str, severities: list[Severity], line: str
+) -> None:
+    text = KEPT.format(group=group, test=test)
+    assert [each.severity for each in found("DF510", text)] == severities
+    assert line in fixed("DF510", text)
+    assert ("mean_of_ranks" in fixed("DF510", text)) is bool(line)
+
+
+def test_the_best_weights_are_chosen_by_what_the_training_returns() -> None:
+    text = script(f"{CALL}\nif loss < 1:\n    torch.save(net.state_dict(), 'best.pt')")
+    (one,) = found("DF510", text)
+    assert (one.severity, fixed("DF510", text)) == (Severity.NOTE, text.lstrip("\n"))

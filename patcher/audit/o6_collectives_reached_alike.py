@@ -7,7 +7,8 @@ At run time       The ranks that arrive wait for the others until the time-out, 
                   minutes, and the job dies without a word about the line.
 How it is judged  For each place it is worked out which kinds of process come to it: through the
                   tests around it, the exits above it, and all callers. Two barriers of one
-                  function, one for rank 0 and one for the others, are a pair. An exit from training
+                  function, one for rank 0 and one for the others, are a pair; what exchanges
+                  anything between them is a violation. An exit from training
                   that each rank takes by its own loss is a violation, as is a collective behind a
                   test whether a file exists that the same branch writes.
 When unknown      A test that sounds as if it asked for the rank, and that cannot be evaluated; a
@@ -21,10 +22,19 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.batches.random_draws import OF_TORCH
-from ..analysis.effects.effects import Kind, Reached, direct_effects, effects_of, is_collective
+from ..analysis.effects.effects import (
+    Kind,
+    Reached,
+    direct_effects,
+    effects_of,
+    effects_of_call,
+    is_collective,
+)
 from ..analysis.language.conditions import tests_before
 from ..analysis.models.model_results import forward_of
+from ..analysis.ranks.barrier_turns import BARRIERS, turns
 from ..analysis.ranks.certain_reach import may_never_hold
+from ..analysis.ranks.counted_by_some import exits_by_counts
 from ..analysis.ranks.deciding_scores import JOINED, what_hangs_on_it
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.own_tests import own_test_around, tests_around
@@ -69,6 +79,7 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
             reported.add(call)
             yield verdict
     yield from decided_by_draws(program)
+    yield from met_in_turns(program)
     yield from calls_of_some(program, reported)
     yield from calls_of_passed(program)
     if is_managed(program):
@@ -126,6 +137,27 @@ def judge_place(
             call,
             f"whether all ranks come to {name}() hangs on `{text}`, which could not be told",
         )
+
+
+def met_in_turns(program: Program) -> Iterator[AuditVerdict]:
+    """What exchanges something between barriers that let rank 0 come first."""
+    for module in program.modules:
+        calls = [call for turn in turns(program, module) for call in within(turn, ast.Call)]
+        for call in calls:
+            for reached in effects_of_call(program, module, call):
+                effect = reached.effect
+                name = effect.module.last_name(getattr(effect.node, "func", effect.node))
+                if (
+                    effect.kind is Kind.COLLECTIVE
+                    and name not in (*BARRIERS, "destroy_process_group")
+                    and Role.MAIN in reached.roles
+                ):
+                    because = (
+                        f"rank 0 comes to {name}() in line {effect.node.lineno} while the others"
+                        " wait at a barrier for it to be through"
+                    )
+                    yield violated(module, call, because)
+                    break
 
 
 def untold_gate(program: Program, module: Module, node: ast.AST, seen: set[Function]) -> str:
@@ -306,7 +338,14 @@ def exits(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
     around: ast.AST = loop.epochs or loop.steps
     for kind in (ast.Break, ast.Continue, ast.Return):
         leaving += within(around, kind)
-    told = set()
+    told: set[ast.stmt] = set()
+    for each in exits_by_counts(program, loop):
+        if program.is_live(each.module, each.exit):
+            told.add(each.exit)
+            because = (
+                f"rank 0 alone counts {each.name}, by which each rank leaves the training here"
+            )
+            yield violated(each.module, each.exit, because)
     for stmt in leaving:
         roles = roles_reaching(program, module, stmt) & RANKS
         if len(roles) == 1 and leaves_training(loop, stmt):

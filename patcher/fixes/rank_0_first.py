@@ -10,8 +10,9 @@ from ..analysis.effects.file_effects import file_uses
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.names import answered_once
 from ..analysis.language.training_calls import GRADLESS
+from ..analysis.ranks.barrier_turns import goes_in_turn
 from ..analysis.ranks.before_group import runs_before_group
-from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
+from ..analysis.ranks.rank_reach import RANKS, is_surely_entered, roles_reaching
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..source.module import Module
@@ -181,20 +182,6 @@ def is_fetched_here(program: Program, module: Module, node: ast.AST) -> bool:
     )
 
 
-def goes_in_turn(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
-    """Whether rank 0 comes to a place first, by barriers before and behind a statement around it.
-
-    Or around the statements that call its function, also through others.
-    """
-    if any(is_between_barriers(program, module, stmt) for stmt in statements_around(module, node)):
-        return True
-    function = module.function(node)
-    callers = [] if function is None or depth > MAX_DEPTH else program.callers(function)
-    return bool(callers) and all(
-        goes_in_turn(program, where, call, depth + 1) for where, call in callers
-    )
-
-
 def statements_around(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
     """The statement of a node and those around it in its function."""
     for each in (node, *module.ancestors(node)):
@@ -202,24 +189,6 @@ def statements_around(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
             return
         if isinstance(each, ast.stmt):
             yield each
-
-
-def is_between_barriers(program: Program, module: Module, stmt: ast.stmt) -> bool:
-    """Whether the other ranks wait before a statement, and rank 0 lets them go behind it."""
-    block = module.body(stmt)
-    index = block.index(stmt)
-    sides = (block[:index][-1:], block[index + 1 :][:1])
-    roles = [
-        {
-            role
-            for each in side
-            for call in within([each], ast.Call)
-            if module.last_name(call.func) == "barrier"
-            for role in roles_reaching(program, module, call) & RANKS
-        }
-        for side in sides
-    ]
-    return roles == [{Role.OTHER}, {Role.MAIN}]
 
 
 def rank_0_first(program: Program, module: Module, test: ast.If) -> list[tuple[Module, Edit]]:

@@ -2,15 +2,16 @@
 
 What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
              loop, under a test that only some ranks pass or after an exit that some ranks take; an
-             exit from the training loop that each rank takes by its own loss, metric or clock, or a
-             step that it leaves out by these, or takes as often as these say. Barriers that rank 0
-             and the others each pass once ("rank 0 first") are a pair and fine; a collective of a
-             group may be, and is a note.
+             exit from the training loop that each rank takes by its own loss, metric or clock, or
+             that all take by what rank 0 alone counts; or a step that a rank leaves out by these,
+             or takes as often as these say. Barriers that rank 0 and the others each pass once
+             ("rank 0 first") are a pair and fine; a collective of a group may be, and is a note.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
 Fix          A lone barrier under a rank test is passed by every rank. What ranks decide by is made
-             the mean over the ranks. An exit of rank 0 is taken by the others too. Else by hand:
+             the mean over the ranks. An exit of rank 0 is taken by the others too, and what rank 0
+             counts is counted by all. Else by hand:
              let all ranks call it, as an evaluation that they share, and test the rank in it, where
              it writes.
 Fix safety   Safe: in a lone process each edited line does what it did before, and a group never got
@@ -26,6 +27,7 @@ from ..analysis.batches.steps_apart import rounds_by_batches
 from ..analysis.effects.written_paths import values_of
 from ..analysis.language.first_rounds import first_round_comes_to
 from ..analysis.ranks.certain_reach import may_never_hold
+from ..analysis.ranks.counted_by_some import exits_by_counts
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.rank_divergence import (
     RankDependentExit,
@@ -49,6 +51,7 @@ from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.opened_gates import open_gate
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -95,6 +98,7 @@ def findings(program: Program) -> Iterator[Finding]:
             for decision in rank_dependent_exits(program, loop, wrappers):
                 yield decision_finding(program, decision)
             yield from exits_by_the_clock(program, loop, wrappers)
+            yield from exits_by_rank_0(program, loop)
         own = (each for loop in program.train_loops for each in rounds_of_own(program, loop))
         yield from {each.at: each for each in own}.values()
 
@@ -387,6 +391,30 @@ def exits_by_the_clock(program: Program, loop: TrainLoop, wrappers: set[str]) ->
             )
         because = f"each rank leaves the training by its own clock in line {test.lineno}"
         yield Finding(module, leaving, because, edits)
+
+
+def exits_by_rank_0(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """``if score > best and rank == 0: bad = 0``, where all ranks leave by ``bad``."""
+    for each in exits_by_counts(program, loop):
+        module, gate = each.module, each.gate
+        if not program.is_live(module, each.exit):
+            continue
+        edits = () if holds_evaluation(program, module, gate) else count_on_all_ranks(module, gate)
+        because = f"{each.name} is counted on rank 0 alone, in line {gate.lineno}"
+        yield Finding(module, each.exit, because, edits)
+
+
+def count_on_all_ranks(module: Module, gate: ast.If) -> tuple[Edit, ...]:
+    """Edits that take the rank out of a test under which rank 0 counts."""
+    if not gate.orelse:
+        return open_gate(module, gate)
+    if not isinstance(gate.test, ast.BoolOp) or not isinstance(gate.test.op, ast.And):
+        return ()
+    ranks = [part for part in gate.test.values if is_rank_test(module, part)]
+    others = [part for part in gate.test.values if part not in ranks]
+    if not others or not all(value_for_role(module, part, Role.SINGLE) for part in ranks):
+        return ()
+    return (Rewrite(gate.test, " and ".join(map(module.conjunct, others))),)
 
 
 def is_passed_alike(module: Module, stmt: ast.stmt) -> bool:

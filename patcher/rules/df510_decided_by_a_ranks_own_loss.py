@@ -3,7 +3,8 @@
 What         A schedule steps by the loss of the training, as ReduceLROnPlateau does, or the epoch
              loop is left by it; or the script lowers its rate, or loads the best weights, by it.
              The loss is that of one rank's batches. So does LBFGS, by what its closure returns. An
-             exit in the function of the training loop itself is DF506's.
+             exit in the function of the training loop itself is DF506's. A warning where the best
+             weights are saved by it; a note where the script knows ranks: it may mean rank 0's.
 At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
              although the gradients are averaged: DistributedDataParallel compares no weights. A
              rank that leaves alone makes its peers wait until the time-out.
@@ -18,17 +19,22 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.ranks.rank_divergence import (
+    SAVES,
+    Changes,
     changes_by_own_batches,
+    changes_training,
     decisions_by,
     in_lock_step,
     is_number_test,
     own_steps_and_results,
+    saves_weights,
 )
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.drawn_apart import knew_no_ranks
 from ..source.module import Module
 from ..source.tree import (
     FUNCTIONS,
@@ -63,17 +69,28 @@ def findings(program: Program) -> Iterator[Finding]:
             if is_schedule(loop.module, call):
                 yield stepped(program, loop, call)
         yield from handed_on(program, loop, results)
-        yield from changed(program, loop)
+        yield from changed(program, loop, changes_training)
+        yield from changed(program, loop, saves_weights)
         yield from searched(loop)
 
 
-def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
-    """The findings for a rate that is lowered, or weights that are taken back, by a test."""
-    module = loop.module
-    for stmt, test, names in changes_by_own_batches(program, loop):
+def changed(program: Program, loop: TrainLoop, changes: Changes) -> Iterator[Finding]:
+    """The findings for a rate that is lowered, or weights that are taken back or saved, by a test.
+
+    Of what is saved in a script that knows ranks it cannot be told whether rank 0 is to choose.
+    """
+    module, severity = loop.module, severity_of(program)
+    is_left = False
+    if changes is saves_weights:
+        if not module.calls_to("save", *SAVES):
+            return
+        is_left = not knew_no_ranks(program)
+        severity = Severity.NOTE if is_left else Severity.DEGRADED
+    for stmt, test, names in changes_by_own_batches(program, loop, changes):
         edits: tuple[Edit, ...] = ()
         if (
             names
+            and not is_left
             and all(name.isidentifier() for name in names)
             and is_number_test(module, test.test, names)
             and in_lock_step(loop, test)
@@ -84,7 +101,7 @@ def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
             lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(names))
             edits = (Insert(test, lines), Define("mean_of_ranks"))
         because = f"line {test.lineno} decides by the loss of this rank's batches"
-        yield Finding(module, stmt, because, edits, severity=severity_of(program))
+        yield Finding(module, stmt, because, edits, severity=severity)
 
 
 def searched(loop: TrainLoop) -> Iterator[Finding]:
@@ -148,20 +165,29 @@ def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> I
     for module, call in program.callers(function):
         if not program.is_live(module, call):
             continue
-        decisions = decisions_by(program, module, loop, call)
-        places = [
-            each
-            for each in decisions
-            if not isinstance(each, ast.Call) or is_schedule(module, each)
-        ]
+        severity = severity_of(program)
+        places = places_by(program, module, loop, call, changes_training)
+        if not places and (places := places_by(program, module, loop, call, saves_weights)):
+            severity = Severity.DEGRADED if knew_no_ranks(program) else Severity.NOTE
         if not places:
             continue
         because = (
             f"{function.name} returns the loss of this rank's batches, and line "
             f"{places[0].lineno} decides by it"
         )
-        edits = mean_behind(program, loop, results, module, call)
-        yield Finding(module, call, because, edits, severity=severity_of(program))
+        is_left = severity is Severity.NOTE
+        edits = () if is_left else mean_behind(program, loop, results, module, call)
+        yield Finding(module, call, because, edits, severity=severity)
+
+
+def places_by(
+    program: Program, module: Module, loop: TrainLoop, call: ast.Call, changes: Changes
+) -> list[ast.Call | ast.stmt]:
+    """Where the function of a call decides by what it returns: schedules, exits and changes."""
+    decisions = decisions_by(program, module, loop, call, changes)
+    return [
+        each for each in decisions if not isinstance(each, ast.Call) or is_schedule(module, each)
+    ]
 
 
 def mean_behind(

@@ -28,7 +28,7 @@ from ..analysis.batches.collected_batches import collections_of_batches
 from ..analysis.language.name_flow import FILLING, names_in, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.wrapper_attributes import is_gradless
-from ..analysis.models.wrapping import takes_steps
+from ..analysis.models.wrapping import keeps_gradients, takes_steps
 from ..analysis.ranks.evaluating_ranks import combines, combines_parts
 from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.evaluations import Evaluation
@@ -36,7 +36,7 @@ from ..analysis.training.evaluations import is_gradless as is_gradless_function
 from ..analysis.training.loaders import loader_of, trace_loader
 from ..analysis.training.loaders_in_lists import loaders_in_turn
 from ..analysis.training.program import Program
-from ..analysis.training.train_loops import TrainLoop, is_backward
+from ..analysis.training.train_loops import is_backward
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -131,15 +131,6 @@ def gradients_of_a_part(program: Program) -> Iterator[Finding]:
         if is_dealt and not takes_steps(loop) and keeps_gradients(loop):
             because = "what this keeps of gradients is of this rank's part of the training data"
             yield Finding(loop.module, loop.steps, because, severity=Severity.NOTE)
-
-
-def keeps_gradients(loop: TrainLoop) -> bool:
-    """Whether a loop adds gradients up for later, ``fisher[name] += p.grad ** 2``."""
-    return any(
-        each.attr == "grad" and isinstance(each.ctx, ast.Load)
-        for add in within(loop.steps.body, ast.AugAssign)
-        for each in everywhere(add.value, ast.Attribute)
-    )
 
 
 def averages_of_a_part(program: Program) -> Iterator[Finding]:

@@ -22,12 +22,13 @@ from collections.abc import Iterator
 from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.objects import classes_above, named_definition
+from ..analysis.ranks.barrier_turns import goes_in_turn
 from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
 from ..analysis.ranks.spawning import starting_calls
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.rank_0_first import fetching_tests, goes_in_turn, rank_0_first
+from ..fixes.rank_0_first import fetching_tests, rank_0_first
 from ..source.module import Module
 from ..source.tree import Function, is_false, precedes
 

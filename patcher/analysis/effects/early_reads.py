@@ -24,6 +24,7 @@ from ..language.call_graph import Callee
 from ..language.names import answered_once
 from ..language.objects import ClassOf
 from ..language.passed_arguments import argument_for_parameter, default_value
+from ..ranks.barrier_turns import goes_in_turn
 from ..ranks.rank_reach import RANKS, Role, roles_reaching, values_by_role
 from ..training.program import Program
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
@@ -77,7 +78,9 @@ def early_reads(
                 found = None if is_other else next(filter(None, alike), None)
             if found is None or never_both(module, found, call):
                 continue
-            if Role.OTHER in read.roles & roles and program.is_live(module, call):
+            if Role.OTHER not in read.roles & roles or not program.is_live(module, call):
+                continue
+            if not goes_in_turn(program, module, call):  # else rank 0 is through
                 yield call, found
         if meets:
             written.clear()

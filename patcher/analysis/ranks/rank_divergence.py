@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ....record import record
 from ...source.module import Module
@@ -31,6 +31,8 @@ from .divergence_walk import (
 CLOCK_NAMES = {clock.rpartition(".")[2] for clock in CLOCKS}
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 MAX_CALLERS = 3
+SAVES = ("save_on_main", "save_pretrained", "save_checkpoint", "save_model", "save_weights")
+Changes = Callable[[Module, ast.stmt], bool]
 
 
 @record
@@ -144,9 +146,9 @@ def own_steps_and_results(
 
 
 def changes_by_own_batches(
-    program: Program, loop: TrainLoop
+    program: Program, loop: TrainLoop, changes: Changes
 ) -> Iterator[tuple[ast.stmt, ast.If, frozenset[str]]]:
-    """Statements that change a rate or load weights by what a rank has seen of its batches.
+    """Statements that change the training, or save, by what a rank has seen of its batches.
 
     Each with the outermost such test around it, and the names in it that are of a rank's own, from
     outside of it. In the function of a training loop.
@@ -156,7 +158,7 @@ def changes_by_own_batches(
     walk.block(loop.scope, set(), None)
     seen: set[ast.If] = set()
     for stmt, test in walk.gates.items():
-        if test not in seen and changes_training(module, stmt):
+        if test not in seen and changes(module, stmt):
             seen.add(test)
             names = {
                 name
@@ -180,10 +182,18 @@ def changes_training(module: Module, stmt: ast.stmt) -> bool:
     return isinstance(called, ast.Call) and module.last_name(called.func) == "load_state_dict"
 
 
+def saves_weights(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement saves a model, as ``torch.save(model.state_dict(), path)``."""
+    called = stmt.value if isinstance(stmt, ast.Expr) else None
+    return isinstance(called, ast.Call) and (
+        module.dotted(called.func) == "torch.save" or module.last_name(called.func) in SAVES
+    )
+
+
 def decisions_by(
-    program: Program, module: Module, loop: TrainLoop, call: ast.Call
+    program: Program, module: Module, loop: TrainLoop, call: ast.Call, changes: Changes
 ) -> list[ast.Call | ast.stmt]:
-    """Calls of ``step``, exits and changes of the training by what a call returns.
+    """Calls of ``step``, exits, and changes of the training or saves, by what a call returns.
 
     All in the function that calls.
     """
@@ -191,8 +201,8 @@ def decisions_by(
     walk = walk_of(program, module, loop, set(), made)
     walk.kept.update(handed_back(program, module, call))
     walk.block(module.scope_statements(call), made, None)
-    changes = [stmt for stmt in walk.gates if changes_training(module, stmt)]
-    return [*walk.steps, *walk.exits, *changes]
+    changed = [stmt for stmt in walk.gates if changes(module, stmt)]
+    return [*walk.steps, *walk.exits, *changed]
 
 
 def walk_of(
