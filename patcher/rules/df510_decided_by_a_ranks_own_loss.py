@@ -1,9 +1,10 @@
 """Each rank decides by the loss of its own batches.
 
 What         A schedule steps by the loss of the training, as ReduceLROnPlateau does, or the epoch
-             loop is left by it; or the script lowers its rate, or loads the best weights, by it.
-             The loss is that of one rank's batches. So does LBFGS, by what its closure returns. An
-             exit in the function of the training loop itself is DF506's.
+             loop is left by it; or the script lowers its rate, loads the best weights, or comes
+             to an evaluation in which ranks wait for each other, by it. The loss is that of one
+             rank's batches. So does LBFGS, by what its closure returns. An exit in the function of
+             the training loop itself is DF506's.
 At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
              although the gradients are averaged: DistributedDataParallel compares no weights. A
              rank that leaves alone makes its peers wait until the time-out.
@@ -17,8 +18,10 @@ Source       torch.optim.lr_scheduler.ReduceLROnPlateau, torch.nn.parallel.Distr
 import ast
 from collections.abc import Iterator
 
+from ..analysis.effects.own_meetings import meets_others
 from ..analysis.ranks.rank_divergence import (
     changes_by_own_batches,
+    changes_training,
     decisions_by,
     in_lock_step,
     is_number_test,
@@ -35,6 +38,7 @@ from ..source.tree import (
     Function,
     bound_names,
     is_number,
+    names_within,
     only_argument,
     within,
 )
@@ -68,9 +72,15 @@ def findings(program: Program) -> Iterator[Finding]:
 
 
 def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
-    """The findings for a rate that is lowered, or weights that are taken back, by a test."""
+    """The findings for a rate, weights that are taken back, or an evaluation, by a test."""
     module = loop.module
-    for stmt, test, names in changes_by_own_batches(program, loop):
+
+    def matters(where: Module, stmt: ast.stmt) -> bool:
+        if changes_training(where, stmt):
+            return True
+        return loop.steps not in where.ancestors(stmt) and meets_others(program, where, stmt)
+
+    for stmt, test, names in changes_by_own_batches(program, loop, matters):
         edits: tuple[Edit, ...] = ()
         if (
             names
@@ -148,19 +158,22 @@ def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> I
     for module, call in program.callers(function):
         if not program.is_live(module, call):
             continue
-        decisions = decisions_by(program, module, loop, call)
+
+        def matters(where: Module, stmt: ast.stmt) -> bool:
+            return meets_others(program, where, stmt)
+
         places = [
-            each
-            for each in decisions
+            (each, by)
+            for each, by in decisions_by(program, module, loop, call, matters)
             if not isinstance(each, ast.Call) or is_schedule(module, each)
         ]
         if not places:
             continue
         because = (
             f"{function.name} returns the loss of this rank's batches, and line "
-            f"{places[0].lineno} decides by it"
+            f"{places[0][0].lineno} decides by it"
         )
-        edits = mean_behind(program, loop, results, module, call)
+        edits = mean_behind(program, loop, results, module, call, [by for _, by in places])
         yield Finding(module, call, because, edits, severity=severity_of(program))
 
 
@@ -170,8 +183,12 @@ def mean_behind(
     results: list[ast.Return],
     module: Module,
     call: ast.Call,
+    deciding: list[ast.expr],
 ) -> tuple[Edit, ...]:
-    """Edits that make what a call returns the mean over the ranks, where it is one number."""
+    """Edits that make what a call returns the mean over the ranks, where it is one number.
+
+    Of several results those by which the expressions decide, where each reads such a number.
+    """
     stmt = module.statement(call)
     if not isinstance(stmt, ast.Assign) or stmt.value is not call or len(stmt.targets) != 1:
         return ()
@@ -189,6 +206,10 @@ def mean_behind(
         if isinstance(name, ast.Name) and is_a_number(loop.module, made)
     ]
     is_whole = len(numbers) == len(bound_names(stmt))
+    if not is_whole:
+        read = [{name.id for name in names_within([by], bound_names(stmt))} for by in deciding]
+        is_whole = all(each and each <= set(numbers) for each in read)
+        numbers = [name for name in numbers if any(name in each for each in read)]
     by_all = roles_reaching(program, module, call) >= RANKS and runs_alike(module, stmt)
     if not is_whole or not by_all:
         return ()
@@ -197,12 +218,16 @@ def mean_behind(
 
 
 def runs_alike(module: Module, stmt: ast.stmt) -> bool:
-    """Whether only loops are around a statement in its function."""
+    """Whether only loops are around a statement in its function, and what is tried for all."""
+    below: ast.AST = stmt
     for up in module.ancestors(stmt):
         if isinstance(up, FUNCTIONS):
             return True
-        if isinstance(up, ast.If | ast.Try | ast.While) and not is_guard(module, up):
-            return False
+        is_tried_whole = isinstance(up, ast.Try) and isinstance(below, ast.For) and below in up.body
+        if isinstance(up, ast.If | ast.Try | ast.While) and not is_tried_whole:
+            if not is_guard(module, up):
+                return False
+        below = up
     return True
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ....record import record
 from ...source.module import Module
@@ -31,6 +31,8 @@ from .divergence_walk import (
 CLOCK_NAMES = {clock.rpartition(".")[2] for clock in CLOCKS}
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 MAX_CALLERS = 3
+Matters = Callable[[Module, ast.stmt], bool]
+Decision = tuple[ast.Call | ast.stmt, ast.expr]  # what is decided, and by what expression
 
 
 @record
@@ -144,19 +146,19 @@ def own_steps_and_results(
 
 
 def changes_by_own_batches(
-    program: Program, loop: TrainLoop
+    program: Program, loop: TrainLoop, matters: Matters | None = None
 ) -> Iterator[tuple[ast.stmt, ast.If, frozenset[str]]]:
     """Statements that change a rate or load weights by what a rank has seen of its batches.
 
     Each with the outermost such test around it, and the names in it that are of a rank's own, from
-    outside of it. In the function of a training loop.
+    outside of it. In the function of a training loop. ``matters`` asks for other statements.
     """
     module = loop.module
     walk = walk_of(program, module, loop, set(), set())
     walk.block(loop.scope, set(), None)
     seen: set[ast.If] = set()
     for stmt, test in walk.gates.items():
-        if test not in seen and changes_training(module, stmt):
+        if test not in seen and (matters or changes_training)(module, stmt):
             seen.add(test)
             names = {
                 name
@@ -181,18 +183,27 @@ def changes_training(module: Module, stmt: ast.stmt) -> bool:
 
 
 def decisions_by(
-    program: Program, module: Module, loop: TrainLoop, call: ast.Call
-) -> list[ast.Call | ast.stmt]:
+    program: Program,
+    module: Module,
+    loop: TrainLoop,
+    call: ast.Call,
+    matters: Matters | None = None,
+) -> list[Decision]:
     """Calls of ``step``, exits and changes of the training by what a call returns.
 
-    All in the function that calls.
+    All in the function that calls, each with what it decides by. ``matters`` asks for more.
     """
     made = {f"{module.last_name(call.func)}()"}
     walk = walk_of(program, module, loop, set(), made)
     walk.kept.update(handed_back(program, module, call))
     walk.block(module.scope_statements(call), made, None)
-    changes = [stmt for stmt in walk.gates if changes_training(module, stmt)]
-    return [*walk.steps, *walk.exits, *changes]
+    changes = [
+        (stmt, test.test)
+        for stmt, test in walk.gates.items()
+        if changes_training(module, stmt) or (matters and matters(module, stmt))
+    ]
+    exits = [(leaving, test.test) for leaving, test in walk.exits.items()]
+    return [*((step, step) for step in walk.steps), *exits, *changes]
 
 
 def walk_of(
