@@ -224,9 +224,9 @@ def runs_alike(module: Module, stmt: ast.stmt) -> bool:
         if isinstance(up, FUNCTIONS):
             return True
         is_tried_whole = isinstance(up, ast.Try) and isinstance(below, ast.For) and below in up.body
-        if isinstance(up, ast.If | ast.Try | ast.While) and not is_tried_whole:
-            if not is_guard(module, up):
-                return False
+        is_unsure = isinstance(up, ast.If | ast.Try | ast.While) and not is_tried_whole
+        if is_unsure and not is_guard(module, up):
+            return False
         below = up
     return True
 
