@@ -37,8 +37,8 @@ from ..source.tree import (
     FUNCTIONS,
     Function,
     bound_names,
+    everywhere,
     is_number,
-    names_within,
     only_argument,
     within,
 )
@@ -207,7 +207,9 @@ def mean_behind(
     ]
     is_whole = len(numbers) == len(bound_names(stmt))
     if not is_whole:
-        read = [{name.id for name in names_within([by], bound_names(stmt))} for by in deciding]
+        read = [
+            {name.id for name in everywhere(by, ast.Name)} & bound_names(stmt) for by in deciding
+        ]
         is_whole = all(each and each <= set(numbers) for each in read)
         numbers = [name for name in numbers if any(name in each for each in read)]
     by_all = roles_reaching(program, module, call) >= RANKS and runs_alike(module, stmt)

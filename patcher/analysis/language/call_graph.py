@@ -459,7 +459,7 @@ def _of_the_module(module: Module, name: ast.expr) -> list[ast.expr]:
     """The one value that a name has at module level, read in a function that does not bind it."""
     if not isinstance(name, ast.Name):
         return []
-    stores = module.stores.get((None, name.id), ())
+    stores = [*module.stores.get((None, name.id), ())]
     stmt = module.statement(stores[0]) if len(stores) == 1 else None
     if not isinstance(stmt, ast.Assign) or stmt.targets != [stores[0]]:
         return []
