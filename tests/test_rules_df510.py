@@ -43,6 +43,12 @@ def script(
     return SCRIPT.format(body=lines, end=end, plan=plan, more=more)
 
 
+SCORE = "\ndef score(net):\n    {}\n"
+MEETS, PASSES = SCORE.format("torch.distributed.barrier()"), SCORE.format("net.eval(); net(1)")
+SCORED = f"{CALL}\nif loss < 0.3:\n    score(model)"
+TRIED = script(f"{CALL}\nplan.step(loss)").replace("    for epoch", "    try:\n      for epoch")
+TRIED = TRIED.replace("\nmain(", "    finally: pass\nmain(")
+
 NOOP = [
     ("a schedule that counts epochs", script(f"{CALL}\nplan.step()", plan="StepLR(optimizer, 3)")),
     ("a schedule that gets the epoch", script(f"{CALL}\nplan.step(epoch)")),
@@ -54,6 +60,11 @@ NOOP = [
     ("a rate that the epoch sets",
         script(f"{CALL}\nif epoch > 4:\n    optimizer.param_groups[0]['lr'] = 0.01")),
     ("a number of steps", script(f"{CALL}\nif loss > 99:\n    break", end="return len(loader)")),
+    ("an evaluation in which no rank waits", script(SCORED) + SCORE.format("return net(1)")),
+    ("an evaluation of the module", script(SCORED.replace("(model)", "(model.module)")) + PASSES),
+    ("an evaluation by rank 0 alone, of the module it gets", script(SCORED)
+        + SCORE.format("net = net.module; net.eval(); net(1)")),
+    ("an evaluation by the epoch", script(f"{CALL}\nif epoch > 3:\n    score(model)") + MEETS),
     ("an optimizer that is handed back", script(
         "loss, optimizer = train(model, loader, optimizer)\n"
         "if optimizer.param_groups[0]['lr'] < 1e-5:\n    break", end="return total, optimizer")),
@@ -70,6 +81,19 @@ FIX = [
         "plan.step(loss)", end="return total / len(loader), total * 2"), """
         +        loss = mean_of_ranks(loss)
         +        hits = mean_of_ranks(hits)
+        """),
+    ("an evaluation in which ranks wait for each other", script(SCORED) + MEETS, """
+        +        loss = mean_of_ranks(loss)
+        """),
+    ("an evaluation through the wrapper, which sends buffers", script(SCORED) + PASSES, """
+        +        loss = mean_of_ranks(loss)
+        """),
+    ("the one of two results that decides", script(SCORED.replace("loss =", "loss, rate ="),
+        end="return total / len(loader), optimizer.param_groups[0]['lr']") + MEETS, """
+        +        loss = mean_of_ranks(loss)
+        """),
+    ("what is tried for all epochs", TRIED, """
+        +        loss = mean_of_ranks(loss)
         """),
     ("a loop that is left", script(f"{CALL}\nif loss < 0.1:\n    break"), """
         +        loss = mean_of_ranks(loss)

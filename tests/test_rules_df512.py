@@ -69,6 +69,7 @@ for epoch in range(3):
 DEALT = "sampler=DistributedSampler(data)"
 AVERAGES = [
     "torch.optim.swa_utils.update_bn(loader, average)",
+    "averaging.bn_update(loader, average)",
     "refresh(loader, average)",
     "for x, y in loader:\n    average(x)",
 ]
@@ -229,6 +230,30 @@ def test_gradients_that_are_kept_for_later_are_noted(kept: str, is_told: bool) -
     lines = f"for x, y in loader:\n    loss(model(x), y).backward()\n    fisher += {kept}\n"
     severities = [each.severity for each in found("DF512", script(passed="dev_loader") + lines)]
     assert severities == [Severity.NOTE] * is_told
+
+
+DRAWN = """
+def sensitivity(model, batches):
+    x, y = next(iter(batches))
+    loss(model(x), y).{use}
+    return [p.grad for p in model.parameters()]
+masks = sensitivity(model, {source})
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "source", "count"),
+    [
+        ("backward()", "loader", 1),
+        ("backward()", "dev_loader", 0),
+        ("item()", "loader", 0),
+        ("backward(); optimizer.step()", "loader", 0),
+    ],
+)
+def test_gradients_of_a_batch_that_is_drawn_are_noted(use: str, source: str, count: int) -> None:
+    text = script(passed="dev_loader") + DRAWN.format(use=use, source=source)
+    notes = [each for each in found("DF512", text) if "is drawn here" in each.because]
+    assert [each.severity for each in notes] == [Severity.NOTE] * count
 
 
 COUNTED = """

@@ -12,7 +12,8 @@ How it is judged  Per loop. A wrap counts if both rank 0 and the others come to 
                   bare model must not go back through it.
 When unknown      The wrapper is passed on as a value, or a module that cannot be read may wrap; or
                   nothing wraps, and gradients are reduced where the loop is not seen to come; or
-                  they are summed by hand, and nothing is divided by the number of ranks.
+                  they are summed by hand, and nothing is divided by the number of ranks; or a model
+                  is loaded whole behind the wrapper, under its name.
 Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.fsdp
 """
 
@@ -21,6 +22,7 @@ from collections.abc import Iterator
 
 from ..analysis.language.conditions import tests_that_hold
 from ..analysis.models.held_models import models_held_bare
+from ..analysis.models.loaded_over import loaded_over
 from ..analysis.models.thrown_away import is_thrown_away
 from ..analysis.models.trained_models import left_bare, lone_tensors
 from ..analysis.models.wrapped_elsewhere import stays_in_another_class
@@ -85,6 +87,12 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
             because = f"`{held.holder}.{held.method}()` goes back past the wrapper that comes below"
             yield violated(held.home, held.made, f"{because}: its gradients are not averaged")
     yield from wrapped_twice(program, wraps)
+    for module, call in wraps:
+        for stmt in loaded_over(module, call):
+            because = (
+                "what is loaded here is in no wrapper, and trains on each rank alone from then on"
+            )
+            yield unknown(module, stmt, f"{because}: load it above line {call.lineno}")
 
 
 def copies_to_cards(module: Module, call: ast.Call) -> bool:

@@ -8,8 +8,9 @@ At run time       The ranks that arrive wait for the others until the time-out, 
 How it is judged  For each place it is worked out which kinds of process come to it: through the
                   tests around it, the exits above it, and all callers. Two barriers of one
                   function, one for rank 0 and one for the others, are a pair; what exchanges
-                  anything between them is a violation. An exit from training
-                  that each rank takes by its own loss is a violation, as is a collective behind a
+                  anything between them is a violation. An exit from training that each rank takes
+                  by its own loss is a violation, as is an evaluation in which ranks meet and to
+                  which each comes by its own loss, and a collective behind a
                   test whether a file exists that the same branch writes.
 When unknown      A test that sounds as if it asked for the rank, and that cannot be evaluated; a
                   test whether a file exists that the branch does not write; an exit by an option,
@@ -30,6 +31,7 @@ from ..analysis.effects.effects import (
     effects_of_call,
     is_collective,
 )
+from ..analysis.effects.own_meetings import meetings_by_own_batches
 from ..analysis.language.conditions import tests_before
 from ..analysis.models.model_results import forward_of
 from ..analysis.ranks.barrier_turns import BARRIERS, turns
@@ -89,6 +91,10 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
     for loop in ranked_loops(program):
         yield from exits(program, loop)
         yield from met_by_own_data(program, loop)
+        for module, stmt, by in meetings_by_own_batches(program, loop):
+            text = " ".join(module.text(by).split())
+            because = f"ranks wait for each other here, and come here by `{text}`, each by its own"
+            yield violated(module, stmt, f"{because} batches")
 
 
 def collectives(program: Program) -> Iterator[Place]:

@@ -14,7 +14,8 @@ Example      print("train:", accuracy(model, train_loader))
 Fix          Let the loop go over all examples in order, on each rank. Of evaluations only those
              that compute no gradients, or are functions that get the loader. Averages of batch
              norm are only noted, as they need mixed batches: let all ranks take the mean of theirs,
-             or go through a loader of all examples that shuffles.
+             or go through a loader of all examples that shuffles. So are gradients of batches that
+             are drawn beside the training, as pruning does: average them before they are read.
 Fix safety   Safe: a loader that deals nothing is left as it is, as every loader of a lone process.
 Source       torch.utils.data.distributed.DistributedSampler
 """
@@ -25,6 +26,7 @@ import re
 from collections.abc import Iterator
 
 from ..analysis.batches.collected_batches import collections_of_batches
+from ..analysis.batches.drawn_beside import drawn_for_gradients
 from ..analysis.language.name_flow import FILLING, names_in, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.wrapper_attributes import is_gradless
@@ -125,12 +127,17 @@ def steps_and_evaluations(program: Program) -> set[ast.AST]:
 
 
 def gradients_of_a_part(program: Program) -> Iterator[Finding]:
-    """Loops that go back without a step, and add up what the gradients are."""
+    """Loops that go back without a step, and add up what the gradients are; and such draws."""
     for loop in program.train_loops:
         is_dealt = loop.loader is not None and deals_training(program, loop.loader)
         if is_dealt and not takes_steps(loop) and keeps_gradients(loop):
             because = "what this keeps of gradients is of this rank's part of the training data"
             yield Finding(loop.module, loop.steps, because, severity=Severity.NOTE)
+    for module, drawn_from in drawn_for_gradients(program):
+        loaders = passed_loaders(program, module, drawn_from)
+        if any(deals_training(program, loader) for loader in loaders):
+            because = "gradients of a batch that is drawn here are of this rank's own batch"
+            yield Finding(module, drawn_from, because, severity=Severity.NOTE)
 
 
 def averages_of_a_part(program: Program) -> Iterator[Finding]:
@@ -140,7 +147,7 @@ def averages_of_a_part(program: Program) -> Iterator[Finding]:
     because = "averages of batch norm come of this rank's part of the training data"
     passes = [
         (module, loader)
-        for module, call in program.calls_to("update_bn")
+        for module, call in program.calls_to("update_bn", "bn_update")  # of torch and torchcontrib
         if (loader := argument(call, 0, "loader")) and not program.callees(module, call)
     ]
     others: set[ast.AST] = {each.steps for each in program.train_loops}

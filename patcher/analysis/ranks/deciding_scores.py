@@ -36,7 +36,7 @@ def what_hangs_on_it(program: Program, evaluation: Evaluation) -> str:
 def what_is_decided_by(program: Program, module: Module, entry: ast.Call) -> str:
     """What the function that calls an evaluation decides by its score; "" where nothing."""
     for loop in program.train_loops[:1]:
-        for each in decisions_by(program, module, loop, entry, changes_training):
+        for each, _ in decisions_by(program, module, loop, entry, changes_training):
             if isinstance(each, ast.Call) or is_in_loop(module, each):
                 return f"line {each.lineno} decides by its score"
     return ""
