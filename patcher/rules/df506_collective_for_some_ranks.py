@@ -106,7 +106,7 @@ def findings(program: Program) -> Iterator[Finding]:
 def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Iterator[Finding]:
     """Collectives that only rank 0 reaches, or only the other ranks."""
     per_scope: dict[Function | None, list[ast.Call]] = defaultdict(list)
-    for call in collective_calls(module, wrappers):
+    for call in collective_calls(program, module, wrappers):
         per_scope[module.function(call)].append(call)
     for scope, calls in per_scope.items():
         # What a function does on all ranks that enter it is reported where it is called.
@@ -453,14 +453,20 @@ def test_of_all(decision: RankDependentExit, by_loss: bool) -> str | None:
     return f"not on_any_rank(not {module.operand(test.test)})"
 
 
-def collective_calls(module: Module, wrappers: set[str]) -> list[ast.Call]:
+def collective_calls(program: Program, module: Module, wrappers: set[str]) -> list[ast.Call]:
     """Calls of torch.distributed's collectives and of functions that always run one."""
     direct = [
         call
         for call in module.calls_to(*COLLECTIVES)
         if module.dotted(call.func).startswith(("torch.distributed.", "dist."))
     ]
-    return direct + [call for call in module.calls_to(*wrappers) if isinstance(call.func, ast.Name)]
+    return direct + [
+        call
+        for call in module.calls_to(*wrappers)
+        if isinstance(call.func, ast.Name)
+        # not one of that name that is imported from elsewhere
+        and (call.func.id not in module.aliases or program.resolve(module, call.func) is not None)
+    ]
 
 
 def collective_functions(program: Program) -> set[str]:
@@ -470,7 +476,7 @@ def collective_functions(program: Program) -> set[str]:
         found = {
             function.name
             for module in program.modules
-            for call in collective_calls(module, wrappers)
+            for call in collective_calls(program, module, wrappers)
             for function in [module.function(call)]
             if function is not None
             and roles_reaching_in_function(module, call) >= RANKS

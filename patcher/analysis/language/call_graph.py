@@ -144,6 +144,8 @@ class CallGraph(ModuleSet):
                     continue
                 found = self.resolve(module, use)
                 if found is not None and found[1] in (function, owner) and not is_annotation(use):
+                    # Until it is answered: a function may return itself, or one that returns it.
+                    self._callers[function], self._possible[function] = [], [(module, use)]
                     known = self._calls_of_table(module, use)
                     known = known or self._calls_of_passed(module, use, (home, function))
                     known = known or calls_by_other_name(self, module, use, calls)
