@@ -19,8 +19,8 @@ MAX_DEPTH = 3
 OF_RANKS = ("DistributedDataParallel",)
 
 
-def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name]]:
-    """Names in what is saved that stand for a DistributedDataParallel on ranks."""
+def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name | ast.Attribute]]:
+    """Names in what is saved, and ``self.model``, that are a DistributedDataParallel on ranks."""
     if not program.calls_to("DistributedDataParallel"):
         return
     for module, call in program.calls_to(*SAVERS):
@@ -29,6 +29,25 @@ def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name]]:
         for value in saved_values(module, argument(call, 0, "obj")):
             if isinstance(value, ast.Name) and is_wrapped(program, module, value):
                 yield module, value
+            elif isinstance(value, ast.Attribute) and holds_wrapper(program, module, value):
+                yield module, value
+
+
+def holds_wrapper(program: Program, module: Module, attribute: ast.Attribute) -> bool:
+    """Whether a class gives ``self.model`` nothing but wrappers, which it is constructed with."""
+    owner = module.enclosing_class(attribute)
+    if owner is None or module.text(attribute) != f"self.{attribute.attr}":
+        return False
+    values = [
+        value
+        for value in module.attribute_values.get(attribute.attr, ())
+        if module.enclosing_class(value) is owner
+    ]
+    return bool(values) and all(
+        is_wrap(module, value)
+        or (isinstance(value, ast.Name) and is_wrapped(program, module, value))
+        for value in values
+    )
 
 
 def wrappers_in_parts(program: Program) -> Iterator[tuple[Module, ast.Name, bool]]:
@@ -86,7 +105,7 @@ def saved_values(module: Module, saved: ast.expr | None) -> Iterator[ast.expr]:
             yield from values
         case ast.Call(func=ast.Name(id="dict"), keywords=words):
             yield from (word.value for word in words)
-        case ast.Name():
+        case ast.Name() | ast.Attribute():
             yield saved
 
 
