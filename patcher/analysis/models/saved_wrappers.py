@@ -27,14 +27,22 @@ def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name | ast.At
         if module.last_name(call.func) != HELPER and program.callees(module, call):
             continue  # the program's own save(), which may take the module out
         for value in saved_values(module, argument(call, 0, "obj")):
-            if isinstance(value, ast.Name) and is_wrapped(program, module, value):
+            if isinstance(value, ast.Name | ast.Attribute) and is_wrapper(program, module, value):
                 yield module, value
-            elif isinstance(value, ast.Attribute) and holds_wrapper(program, module, value):
-                yield module, value
+
+
+def is_wrapper(program: Program, module: Module, node: ast.Name | ast.Attribute) -> bool:
+    """Whether a name was bound to a wrapper last, or a class gives ``self.model`` nothing else.
+
+    Such as one that it is constructed with.
+    """
+    if isinstance(node, ast.Name):
+        return is_wrapped(program, module, node)
+    return holds_wrapper(program, module, node)
 
 
 def holds_wrapper(program: Program, module: Module, attribute: ast.Attribute) -> bool:
-    """Whether a class gives ``self.model`` nothing but wrappers, which it is constructed with."""
+    """Whether all that the class around a place assigns to ``self.model`` is a wrapper."""
     owner = module.enclosing_class(attribute)
     if owner is None or module.text(attribute) != f"self.{attribute.attr}":
         return False
