@@ -53,6 +53,47 @@ def test_another_file_is_not(read: str) -> None:
     assert found("DF604", SCRIPT.format(written='"words.pkl"', read=read)) == []
 
 
+WITHIN = """
+import json, os, requests, torch
+
+def is_main_process():
+    return torch.distributed.get_rank() == 0
+
+def fetch(address, path):
+    def attempt(address{own}):
+        with open(path, "wb") as file:
+            for chunk in requests.get(address).iter_content():
+                file.write(chunk)
+    if is_main_process():
+        attempt(address{own})
+
+def read(folder):
+    for name in ["model.index", "hparams.json"]:
+        fetch("https://host/" + name, os.path.join(folder, name))
+    last = latest_checkpoint({searched})
+    return last, json.load(open(os.path.join(folder, "hparams.json")))
+
+torch.distributed.init_process_group("gloo")
+read("models")
+"""
+
+
+@pytest.mark.parametrize(
+    ("searched", "behind"), [("folder", "last = latest"), ("'all'", "return last")]
+)
+def test_a_function_within_another_writes_what_that_is_passed(searched: str, behind: str) -> None:
+    after = fixed("DF602", WITHIN.format(own="", searched=searched))
+    after = fixed("DF604", after)
+    wait = "        torch.distributed.barrier()  # rank 0 may still be writing\n"
+    assert after.count(wait) == 1
+    assert after[after.index(wait) + len(wait) :].lstrip().startswith(behind)
+
+
+def test_a_parameter_of_its_own_is_another_path() -> None:
+    text = WITHIN.format(own=", path=None", searched="folder")
+    assert "barrier()" not in fixed("DF604", text)
+
+
 OPTIONS = """
 import argparse, os, torch
 parser = argparse.ArgumentParser()

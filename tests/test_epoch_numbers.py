@@ -274,6 +274,32 @@ def test_rank_0_draws_the_order_of_a_loader_that_steps_make_anew() -> None:
     assert found("DF402", after) == []
 
 
+ONCE_MORE = """\
+    batches = iter(DataLoader(data, size, sampler=DistributedSampler(data)))
+    for step in range(90):
+        try:
+            x = next(batches)
+        except StopIteration:
+            batches = iter(DataLoader(data, size, sampler=DistributedSampler(data)))
+            x = next(batches)
+"""
+
+
+@pytest.mark.parametrize("is_flat", [False, True])
+def test_a_loader_that_is_made_again_where_the_first_one_ends_has_another_order(
+    is_flat: bool,
+) -> None:
+    head, _, rest = MADE_BY_STEPS.partition("    for step")
+    text = head + ONCE_MORE + rest[rest.index("        optimizer.zero_grad") :]
+    if is_flat:
+        text = text.replace("def train(model, optimizer, data, size):", "if is_ready():")
+        text = text.replace("train(model, torch", "print(model, torch")
+    after = fixed("DF402", text)
+    assert after.count("sampler=DistributedSampler(data)") == 1
+    assert after.count("sampler=DealtBatches(torch.utils.data.RandomSampler(data), size)") == 1
+    assert found("DF402", after) == []
+
+
 METHODS = """\
 import torch
 from tqdm import tqdm

@@ -93,6 +93,12 @@ WHOLE = [
         def score(x):
             return model(x)
         """),
+    ("a trained model's name, for what cannot be followed", """
+        model = Net()
+        optimizer = torch.optim.Adam(model.parameters())
+        model = torch.load(path)
+        EVALUATORS[name](model, data)
+        """),
     ("its own method multiplies", "torch.load(path)['centres'].float().matmul(features)"),
 ]  # fmt: skip
 

@@ -120,6 +120,16 @@ def test_a_batch_that_is_taken_behind_the_losses_trains_if_the_next_step_keeps_i
     assert fixed("DF401", text).count("else DistributedSampler(") == dealt
 
 
+def test_a_loader_that_may_be_missing_is_told_where_the_steps_begin_it() -> None:
+    text = script("x, y", "zip(first, second)", "pass")
+    text = text.replace("second = Data", "if args.semi:\n    second = Data")
+    after = fixed("DF402", fixed("DF401", text))
+    told = "second.sampler.set_epoch(second.sampler.epoch + 1)"
+    assert f"        {told}\n    for x, y in zip(first, second):" in after
+    assert after.count("first.sampler.set_epoch(epoch)") == 1
+    assert found("DF402", after) == []
+
+
 FOREVER = """
 def forever(loader):
     while True:

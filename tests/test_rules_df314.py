@@ -64,6 +64,41 @@ def test_what_is_no_wrapper_is_left_alone(saved: str, made: str) -> None:
     assert found("DF314", script(saved, made)) == []
 
 
+TRAINER = """\
+import torch
+torch.distributed.init_process_group("gloo")
+
+class Trainer:
+    def __init__(self, model, path):
+        self.model = {kept}
+        self.path = path
+
+    def save(self):
+        torch.save({saved}, self.path)
+
+net = torch.nn.parallel.DistributedDataParallel(Net())
+Trainer({passed}, "best.pt").save()
+"""
+
+
+@pytest.mark.parametrize(
+    ("kept", "saved", "passed", "count"),
+    [
+        ("model", "self.model", "net", 1),
+        ("model", '{"net": self.model}', "net", 1),
+        (WRAP, "self.model", "net", 1),
+        ("model", "self.model", "net.module", 0),
+        ("model.module", "self.model", "net", 0),
+        ("model", "self.model.state_dict()", "net", 0),
+    ],
+)
+def test_a_wrapper_that_an_object_holds_is_saved_without_it(
+    kept: str, saved: str, passed: str, count: int
+) -> None:
+    text = TRAINER.format(kept=kept, saved=saved, passed=passed)
+    assert fixed("DF314", text).count("getattr(self.model, 'module', self.model) if") == count
+
+
 @pytest.mark.parametrize(("use", "edits"), [("best = last", 2), ("last(batch)", 0)])
 def test_a_container_that_is_saved_later_is_made_of_the_module_inside(use: str, edits: int) -> None:
     text = script("best", WRAP).replace(

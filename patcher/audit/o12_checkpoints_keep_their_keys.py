@@ -38,7 +38,8 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
         return
     for module, name in saved_wrappers(program):
         if program.is_live(module, name):
-            because = f"`{name.id}` is wrapped here: without a process group nothing can load it"
+            text = module.text(name)
+            because = f"`{text}` is wrapped here: without a process group nothing can load it"
             yield violated(module, name, because)
     if one_process_wraps(original or program):
         return  # which has put `module.` into the keys before

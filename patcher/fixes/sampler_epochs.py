@@ -11,7 +11,7 @@ from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Import, Insert, Rewrite
 from ..source.branches import is_in
 from ..source.module import Module
-from ..source.tree import only_argument
+from ..source.tree import is_within, only_argument
 
 LOADER_NAMES = ("train_loader", "epoch_loader")
 """For a loader without a name."""
@@ -57,8 +57,11 @@ def drawn_anew(loop: TrainLoop) -> tuple[Edit, ...]:
     if loader is None or len(loader.distributed_samplers) != 1 or loader.batch_size is None:
         return ()
     (sampler,) = loader.distributed_samplers
-    is_made_here = loader.module is module and module.function(loader.call) is not None
-    is_made_here &= module.function(loader.call) is module.function(loop.steps)
+    is_made_again = is_within(loader.call, loop.steps.body)
+    is_made_here = loader.module is module and module.function(loader.call) is module.function(
+        loop.steps
+    )
+    is_made_here &= is_made_again or module.function(loader.call) is not None
     data = only_argument(sampler, "dataset")
     if not is_made_here or data is None or module.last_name(sampler.func) != "DistributedSampler":
         return ()

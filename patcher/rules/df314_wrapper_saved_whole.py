@@ -25,8 +25,8 @@ CODE, SEVERITY, SAFETY = "DF314", Severity.DEGRADED, Safety.SAFE
 def findings(program: Program) -> Iterator[Finding]:
     parts = wrappers_in_parts(program)
     for module, name, is_safe in (*((*each, True) for each in saved_wrappers(program)), *parts):
-        bare = unwrapped_model(name.id)
-        code = f"{bare} if torch.distributed.is_initialized() else {name.id}"
-        because = f"{name.id} is wrapped in DistributedDataParallel here"
+        text = module.text(name)
+        code = f"{unwrapped_model(text)} if torch.distributed.is_initialized() else {text}"
+        because = f"{text} is wrapped in DistributedDataParallel here"
         edits = (Rewrite(name, code), Import("torch")) if is_safe else ()
         yield Finding(module, name, because, edits)

@@ -52,6 +52,7 @@ from ..source.module import Module
 from ..source.tree import (
     argument,
     bound_names,
+    everywhere,
     is_inside,
     is_within,
     mentions,
@@ -129,8 +130,16 @@ def never_told(
         yield from (next_number(program, loop, call) for call in (*above, *again))
         return
     epochs = epoch_loop(program, loop)
-    if dealt.distributed_samplers and is_within(dealt.call, loop.steps.body):
-        yield Finding(loop.module, loop.steps, NO_NUMBER, drawn_anew(loop))
+    made_by_steps = [
+        each
+        for each in dict.fromkeys((dealt, loop.loader, *loop.loader.others))
+        if is_within(each.call, loop.steps.body)
+    ]
+    if any(mentions(each.call, DEALT_BATCHES) for each in made_by_steps):
+        return
+    if any(each.distributed_samplers for each in made_by_steps):
+        edits = [edit for each in made_by_steps for edit in drawn_anew(replace(loop, loader=each))]
+        yield Finding(loop.module, loop.steps, NO_NUMBER, tuple(edits))
     elif epochs is not None:
         yield from never_told_in(program, loop, dealt, epochs, is_beside)
     elif dealt.distributed_samplers and (number := number_passed(program, loop)):
@@ -154,9 +163,11 @@ def never_told_in(
     is_dealt = bool(dealt.distributed_samplers) or gets_rank_sampler(program, loader)
     if not is_dealt or calls_set_epoch(program, module, epochs.body):
         return
-    if is_beside and is_made_under_test(loader, epochs):
-        return  # its name may be unbound, and its one iterator has begun
     kind = kind_of_sampler(dealt)
+    if is_beside and is_made_under_test(loader, epochs):
+        if begins_with_steps(loop):
+            yield told_before(loop, loop.steps, kind, "")
+        return  # its name may be unbound at the head, and its one iterator may have begun
     is_made_inside = reads_name_of(name, epochs)
     if not loader.name and loader.listed_in:
         code = tell_each(name, kind, number)
@@ -188,6 +199,13 @@ def never_told_in(
 def at_head(epochs: ast.For | ast.While, code: str) -> Insert:
     """The edit that puts code at the head of a loop's body."""
     return Insert(epochs, code, "first")
+
+
+def begins_with_steps(loop: TrainLoop) -> bool:
+    """Whether the head of the steps names the loader, as ``zip(loader, other)``: no iterator."""
+    name = "" if loop.loader is None else loop.loader.name
+    heads = loop.steps.iter if isinstance(loop.steps, ast.For) else loop.steps
+    return any(each.id == name for each in everywhere(heads, ast.Name))
 
 
 def takes_turns(loop: TrainLoop) -> bool:

@@ -79,6 +79,7 @@ OWN_CARD = "onto_own_card"
 WHAT_RANK_0_HAS = "what_rank_0_has"
 LISTS = (*LOOKING, "iglob", "rglob", "iterdir", "walk")
 LOOKS = (*EXISTS, *LISTS)
+SEARCHES = (*LISTS, "latest_checkpoint")  # of a folder
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -434,7 +435,8 @@ def first_to_look(program: Program, module: Module, place: ast.stmt, saved: ast.
     """The first statement below the save that looks which files there are for ``place``, or that.
 
     ``if os.path.exists(path):`` around it, and ``folders = glob(path)`` above a loop over them or a
-    test of them: a rank that looks before rank 0 has written would go another way.
+    test of them: a rank that looks before rank 0 has written would go another way. So would one
+    that has searched the folder of the file: ``last = latest_checkpoint(folder)``.
     """
     for up in module.ancestors(place):
         if not isinstance(up, ast.If) or not precedes(saved, up):
@@ -449,10 +451,21 @@ def first_to_look(program: Program, module: Module, place: ast.stmt, saved: ast.
         bound = {each.id for each in everywhere(stmt, ast.Name) if isinstance(each.ctx, ast.Store)}
         if not precedes(saved, stmt):
             break
-        if bound & names:
+        if searches_folder(module, stmt, names - bound):
+            place = stmt
+        elif bound & names:
             names |= {name.id for name in everywhere(stmt, ast.Name)}
             place = stmt if looks_for_files(program, module, stmt) else place
     return place
+
+
+def searches_folder(module: Module, stmt: ast.stmt, names: set[str]) -> bool:
+    """Whether a statement searches a folder of one of these names."""
+    return any(
+        module.last_name(call.func) in SEARCHES
+        and any(isinstance(each, ast.Name) and each.id in names for each in call.args)
+        for call in everywhere(stmt, ast.Call)
+    )
 
 
 def looks_for_files(program: Program, module: Module, node: ast.AST) -> bool:

@@ -30,7 +30,7 @@ from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.rank_0_first import fetching_tests, rank_0_first
 from ..source.module import Module
-from ..source.tree import Function, is_false, precedes
+from ..source.tree import Function, everywhere, is_false, precedes
 
 CODE, SEVERITY, SAFETY = "DF608", Severity.DEGRADED, Safety.SAFE
 
@@ -100,8 +100,32 @@ def prepared_graphs(program: Program, module: Module) -> Iterator[ast.Call]:
             (name.startswith(GRAPHS) and name.rpartition(".")[2][:1].isupper())
             or (name.startswith("ogb.") and name.endswith("Dataset"))
             or inherits_from(program, module, call.func, GRAPH_BASES)
+            or is_looked_up(program, module, call.func)
         ):
             yield call
+
+
+def is_looked_up(program: Program, module: Module, func: ast.expr) -> bool:
+    """``eval(kind)(root)`` and ``globals()[kind](root)`` of a class of graphs of the program."""
+    match func:
+        case (
+            ast.Call(func=ast.Name(id="eval"), args=[name])
+            | ast.Subscript(value=ast.Call(func=ast.Name(id="globals" | "vars")), slice=name)
+        ):
+            values = [name, *module.alternatives(name, name)]
+        case _:
+            return False
+    words = {
+        each.value
+        for value in values
+        for each in everywhere(value, ast.Constant)
+        if isinstance(each.value, str)
+    }
+    return any(
+        owner.name in words and has_base_of(program, where, owner, GRAPH_BASES)
+        for where in program.modules
+        for owner in where.nodes(ast.ClassDef)
+    )
 
 
 def inherits_from(

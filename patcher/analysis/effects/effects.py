@@ -29,7 +29,7 @@ from enum import Enum
 
 from ....record import record, replace
 from ...source.module import Module
-from ...source.tree import Function, everywhere, locate, within
+from ...source.tree import Function, everywhere, is_inside, locate, parameters, within
 from ..language.first_rounds import first_round_comes_to
 from ..language.names import answered_once
 from ..language.objects import class_of, method_of
@@ -334,10 +334,10 @@ def _seen_from(
     roles = inner.roles & roles_reaching_in_function(module, call)
     always = inner.always and is_always_reached(module, call)
     path, path_module, kind = inner.path, inner.path_module, inner.path_kind
-    if path is not None and path_module is where and where.function(path) is callee:
+    if path is not None and path_module is where and is_within_function(where, path, callee):
         for name in everywhere(path, ast.Name):
             value = argument_for_parameter(where, callee, call, name.id)
-            if value is None:
+            if value is None or is_bound_between(where, name, callee):
                 continue
             if name is path:
                 path, path_module = value, module
@@ -353,6 +353,22 @@ def _seen_from(
         path_kind=kind,
         call=call,
     )
+
+
+def is_within_function(module: Module, node: ast.AST, function: Function) -> bool:
+    """Whether a node is in a function, or in one that is defined there."""
+    around = module.function(node)
+    return around is function or (around is not None and is_inside(around, function))
+
+
+def is_bound_between(module: Module, name: ast.Name, function: Function) -> bool:
+    """Whether a function that is defined in another one binds a name for itself."""
+    around = module.function(name)
+    while around is not None and around is not function:
+        if name.id in parameters(around) or (around, name.id) in module.stores:
+            return True
+        around = module.function(around)
+    return False
 
 
 def _merge(summary: Summary, new: Reached) -> bool:

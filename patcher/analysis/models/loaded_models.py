@@ -35,9 +35,27 @@ def holds_used_model(program: Program, module: Module, load: ast.Call) -> bool:
     or among others. What goes to ``load_state_dict`` of torch is copied to the model's card, and is
     none. ``torch.mm(features, centres.T)`` wants the centres where the features are.
     """
-    return any(
+    return is_named_as_model(module, load) or any(
         is_run(where, node) or is_operand(where, node) or is_put_in_place(where, node)
         for where, node in places_of(program, module, load)
+    )
+
+
+def is_named_as_model(module: Module, load: ast.expr) -> bool:
+    """Whether what is loaded gets a name that was run as a model above, in its function.
+
+    ``model = torch.load(path)`` behind ``model = Net()``, whose parameters were trained.
+    """
+    stmt = module.parents[load]
+    if not isinstance(stmt, ast.Assign):
+        return False
+    names = {target.id for target in stmt.targets if isinstance(target, ast.Name)}
+    function = module.function(stmt)
+    return any(
+        module.function(each) is function and precedes(each, load) and is_run(module, each)
+        for name in names
+        for each in module.occurrences(name)
+        if isinstance(each, ast.Name)
     )
 
 

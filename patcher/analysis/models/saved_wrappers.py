@@ -19,8 +19,8 @@ MAX_DEPTH = 3
 OF_RANKS = ("DistributedDataParallel",)
 
 
-def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name]]:
-    """Names in what is saved that stand for a DistributedDataParallel on ranks."""
+def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name | ast.Attribute]]:
+    """Names in what is saved, and ``self.model``, that are a DistributedDataParallel on ranks."""
     if not program.calls_to("DistributedDataParallel"):
         return
     for module, call in program.calls_to(*SAVERS):
@@ -30,7 +30,7 @@ def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name]]:
         values = [(module, value) for value in saved_values(module, saved)]
         values += values_handed_on(program, module, saved)
         for where, value in values:
-            if isinstance(value, ast.Name) and is_wrapped(program, where, value):
+            if isinstance(value, ast.Name | ast.Attribute) and is_wrapper(program, where, value):
                 yield where, value
 
 
@@ -56,6 +56,33 @@ def values_handed_on(
         more = values_handed_on(program, where, passed, depth + 1)
         found |= {value: place for place, value in [*((where, value) for value in held), *more]}
     return [(where, value) for value, where in found.items()]
+
+
+def is_wrapper(program: Program, module: Module, node: ast.Name | ast.Attribute) -> bool:
+    """Whether a name was bound to a wrapper last, or a class gives ``self.model`` nothing else.
+
+    Such as one that it is constructed with.
+    """
+    if isinstance(node, ast.Name):
+        return is_wrapped(program, module, node)
+    return holds_wrapper(program, module, node)
+
+
+def holds_wrapper(program: Program, module: Module, attribute: ast.Attribute) -> bool:
+    """Whether all that the class around a place assigns to ``self.model`` is a wrapper."""
+    owner = module.enclosing_class(attribute)
+    if owner is None or module.text(attribute) != f"self.{attribute.attr}":
+        return False
+    values = [
+        value
+        for value in module.attribute_values.get(attribute.attr, ())
+        if module.enclosing_class(value) is owner
+    ]
+    return bool(values) and all(
+        is_wrap(module, value)
+        or (isinstance(value, ast.Name) and is_wrapped(program, module, value))
+        for value in values
+    )
 
 
 def wrappers_in_parts(program: Program) -> Iterator[tuple[Module, ast.Name, bool]]:
@@ -113,7 +140,7 @@ def saved_values(module: Module, saved: ast.expr | None) -> Iterator[ast.expr]:
             yield from values
         case ast.Call(func=ast.Name(id="dict"), keywords=words):
             yield from (word.value for word in words)
-        case ast.Name():
+        case ast.Name() | ast.Attribute():
             yield saved
 
 
