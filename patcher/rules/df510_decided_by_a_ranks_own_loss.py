@@ -19,6 +19,7 @@ from collections.abc import Iterator
 
 from ..analysis.ranks.rank_divergence import (
     changes_by_own_batches,
+    counted_by,
     decisions_by,
     in_lock_step,
     is_number_test,
@@ -81,8 +82,9 @@ def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
             and roles_reaching(program, module, test) >= RANKS
             and isinstance(module.parents[test], ast.For | ast.While)
         ):
-            lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(names))
-            edits = (Insert(test, lines), Define("mean_of_ranks"))
+            at, numbers = counted_by(module, test, names) or (test, names)
+            lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(numbers))
+            edits = (Insert(at, lines), Define("mean_of_ranks"))
         because = f"line {test.lineno} decides by the loss of this rank's batches"
         yield Finding(module, stmt, because, edits, severity=severity_of(program))
 

@@ -9,6 +9,7 @@ from ....record import record
 from ...source.module import Module
 from ...source.tree import (
     Function,
+    bound_names,
     everywhere,
     is_inside,
     parameters,
@@ -300,6 +301,25 @@ def is_number_test(module: Module, test: ast.expr, names: frozenset[str]) -> boo
         name.id for each in within(test, ast.Subscript) for name in everywhere(each.value, ast.Name)
     }
     return names <= compared - picked
+
+
+def counted_by(
+    module: Module, test: ast.If, names: frozenset[str]
+) -> tuple[ast.If, frozenset[str]] | None:
+    """The test above by which a number is counted, and the numbers of this rank's own in it.
+
+    ``if total < best: best, bad = total, 0`` and ``else: bad += 1``, of ``if bad > 3: break``: the
+    mean of the counts is none.
+    """
+    block = module.body(test)
+    for above in reversed(block[: block.index(test)]):
+        if isinstance(above, ast.If) and names <= bound_names(above):
+            compared = {name.id for name in everywhere(above.test, ast.Name)} - names
+            bound = [bound_names(stmt) for stmt in block if stmt is not above]
+            own = frozenset(compared.intersection(set[str]().union(*bound)))
+            is_counted = bool(own) and is_number_test(module, above.test, own)
+            return (above, own) if is_counted else None
+    return None
 
 
 def plain_names(module: Module, node: ast.expr) -> set[str]:
