@@ -201,6 +201,25 @@ def test_what_is_asked_in_another_way_is_only_told(test: str) -> None:
     assert (told.edits == ()) is (test == "worse(total)")
 
 
-def test_a_file_of_the_best_weights_changes_no_training() -> None:
-    text = IN_ONE.format(test="total < best", change="torch.save(kept, 'best.pt')")
-    assert found("DF510", text) == []
+@pytest.mark.parametrize(
+    ("kept", "severity"),
+    [
+        ("torch.save(model.state_dict(), 'best.pt')", Severity.DEGRADED),
+        ("best_weights = copy.deepcopy(model.state_dict())", Severity.DEGRADED),
+        ("open('best', 'w').write(str(total))", None),
+    ],
+)
+def test_the_best_weights_are_those_of_the_mean_loss(kept: str, severity: Severity | None) -> None:
+    text = IN_ONE.format(test="total < best", change="pass")
+    text = text.replace(
+        "best, kept = total, copy.deepcopy(model.state_dict())", f"best = total; {kept}"
+    )
+    assert [each.severity for each in found("DF510", text)] == [severity] * (severity is not None)
+    asked = "    total = mean_of_ranks(total)\n    if total < best:\n" in fixed("DF510", text)
+    assert asked is (severity is not None)
+
+
+def test_weights_that_are_kept_by_what_is_no_certain_number_are_only_noted() -> None:
+    text = IN_ONE.format(test="meter.worse(total)", change="torch.save(kept, 'best.pt')")
+    (told,) = found("DF510", text)
+    assert (told.edits, told.severity) == ((), Severity.NOTE)

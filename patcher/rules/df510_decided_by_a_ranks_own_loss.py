@@ -1,12 +1,13 @@
 """Each rank decides by the loss of its own batches.
 
 What         A schedule steps by the loss of the training, as ReduceLROnPlateau does, or the epoch
-             loop is left by it; or the script lowers its rate, or loads the best weights, by it.
-             The loss is that of one rank's batches. So does LBFGS, by what its closure returns. An
-             exit in the function of the training loop itself is DF506's.
+             loop is left by it; or the script lowers its rate, or loads or keeps the best weights,
+             by it. The loss is that of one rank's batches. So does LBFGS, by what its closure
+             returns. An exit in the function of the training loop itself is DF506's.
 At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
              although the gradients are averaged: DistributedDataParallel compares no weights. A
-             rank that leaves alone makes its peers wait until the time-out.
+             rank that leaves alone makes its peers wait until the time-out. The best epoch is that
+             of rank 0's part of the data, and another one than that of all examples.
 Example      loss = train(model, loader); scheduler.step(loss)
 Fix          Decide by the mean over the ranks, which is what is printed from then on, too. Only
              reported for LBFGS.
@@ -17,8 +18,10 @@ Source       torch.optim.lr_scheduler.ReduceLROnPlateau, torch.nn.parallel.Distr
 import ast
 from collections.abc import Iterator
 
+from ..analysis.ranks.divergence_walk import Exit
 from ..analysis.ranks.rank_divergence import (
     changes_by_own_batches,
+    changes_training,
     counted_by,
     decisions_by,
     in_lock_step,
@@ -86,7 +89,10 @@ def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
             lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(numbers))
             edits = (Insert(at, lines), Define("mean_of_ranks"))
         because = f"line {test.lineno} decides by the loss of this rank's batches"
-        yield Finding(module, stmt, because, edits, severity=severity_of(program))
+        severity = severity_of(program)
+        if not changes_training(module, stmt):
+            severity = severity_of_kept(edits)
+        yield Finding(module, stmt, because, edits, severity=severity)
 
 
 def searched(loop: TrainLoop) -> Iterator[Finding]:
@@ -126,6 +132,11 @@ def severity_of(program: Program) -> Severity | None:
     return Severity.DEGRADED if any(own) else None
 
 
+def severity_of_kept(edits: tuple[Edit, ...]) -> Severity:
+    """Of which weights are kept for the best, which no later step hangs on."""
+    return Severity.DEGRADED if edits else Severity.NOTE
+
+
 def stepped(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
     """The finding for a schedule that steps in the function of the training loop."""
     module, value = loop.module, only_argument(call, *METRICS)
@@ -163,7 +174,10 @@ def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> I
             f"{places[0].lineno} decides by it"
         )
         edits = mean_behind(program, loop, results, module, call)
-        yield Finding(module, call, because, edits, severity=severity_of(program))
+        severity = severity_of(program)
+        if not isinstance(places[0], ast.Call | Exit) and not changes_training(module, places[0]):
+            severity = severity_of_kept(edits)
+        yield Finding(module, call, because, edits, severity=severity)
 
 
 def mean_behind(

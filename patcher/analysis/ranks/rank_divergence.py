@@ -31,6 +31,7 @@ from .divergence_walk import (
 
 CLOCK_NAMES = {clock.rpartition(".")[2] for clock in CLOCKS}
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
+MODEL_SAVERS = ("save_on_main", "save_pretrained", "save_checkpoint", "save_model")
 MAX_CALLERS = 3
 
 
@@ -147,7 +148,7 @@ def own_steps_and_results(
 def changes_by_own_batches(
     program: Program, loop: TrainLoop
 ) -> Iterator[tuple[ast.stmt, ast.If, frozenset[str]]]:
-    """Statements that change a rate or load weights by what a rank has seen of its batches.
+    """Statements that change a rate, or load or keep weights, by what a rank has seen.
 
     Each with the outermost such test around it, and the names in it that are of a rank's own, from
     outside of it. In the function of a training loop.
@@ -156,8 +157,10 @@ def changes_by_own_batches(
     walk = walk_of(program, module, loop, set(), set())
     walk.block(loop.scope, set(), None)
     seen: set[ast.If] = set()
-    for stmt, test in walk.gates.items():
-        if test not in seen and changes_training(module, stmt):
+    changes = [each for each in walk.gates.items() if changes_training(module, each[0])]
+    keeps = [each for each in walk.gates.items() if keeps_weights(module, each[0])]
+    for stmt, test in (*changes, *keeps):
+        if test not in seen:
             seen.add(test)
             names = {
                 name
@@ -181,6 +184,19 @@ def changes_training(module: Module, stmt: ast.stmt) -> bool:
     return isinstance(called, ast.Call) and module.last_name(called.func) == "load_state_dict"
 
 
+def keeps_weights(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement saves a model, or keeps a copy of its weights."""
+    for call in everywhere(stmt, ast.Call):
+        last = module.last_name(call.func)
+        if last in MODEL_SAVERS or (last == "save" and module.dotted(call.func) == "torch.save"):
+            return True
+        if last == "deepcopy" and any(
+            module.last_name(each.func) == "state_dict" for each in everywhere(call, ast.Call)
+        ):
+            return True
+    return False
+
+
 def decisions_by(
     program: Program, module: Module, loop: TrainLoop, call: ast.Call
 ) -> list[ast.Call | ast.stmt]:
@@ -193,7 +209,8 @@ def decisions_by(
     walk.kept.update(handed_back(program, module, call))
     walk.block(module.scope_statements(call), made, None)
     changes = [stmt for stmt in walk.gates if changes_training(module, stmt)]
-    return [*walk.steps, *walk.exits, *changes]
+    keeps = [stmt for stmt in walk.gates if keeps_weights(module, stmt)]
+    return [*walk.steps, *walk.exits, *changes, *keeps]
 
 
 def walk_of(
