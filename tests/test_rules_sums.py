@@ -217,6 +217,9 @@ SILENT = {
     "a sum over the examples of a batch": of_batches("loss = (model(x) - y).sum() / args.size"),
     "a sum that is divided by them in place": of_batches(f"{SUM}\n    loss /= args.size"),
     "a sum that a method divides by them": of_batches(f"{SUM}.div(args.size)"),
+    "a mean times its share of a step": of_batches(
+        "loss = F.mse_loss(model(x), y) * loss_share(step, loader, args.size)"
+    ),
     "a mean times its own length": script("loss = F.mse_loss(model(x), y) * x.size(1)"),
     "a mean of what was a mean times": of_batches(
         "loss = F.mse_loss(model(x), y) * len(x)\n    loss = loss / args.size"

@@ -548,7 +548,11 @@ def times(program: Program, factors: list[tuple[ast.expr, Reduction]]) -> Reduct
     """What a product is: a sum again, where a mean is multiplied by the examples of its batch."""
     kinds = {kind for _, kind in factors}
     if kinds == {Reduction.MEAN, Reduction.UNKNOWN} and any(
-        kind is Reduction.UNKNOWN and (counts_examples(node) or is_batch_size(program, node))
+        kind is Reduction.UNKNOWN
+        and (
+            counts_examples(node)
+            or (isinstance(node, ast.Attribute) and is_batch_size(program, node))
+        )
         for node, kind in factors
     ):
         return Reduction.TIMES
