@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ...source.module import Module
 from ...source.tree import Function, argument_values, everywhere, is_inside, keyword
@@ -79,7 +79,7 @@ def examples_of_trainings(program: Program) -> Iterator[tuple[Module, Function]]
                 yield from program.functions_below(method[0], method[1])
 
 
-def generator_of(module: Module, call: ast.Call, names: set[str]) -> ast.expr | None:
+def generator_of(module: Module, call: ast.Call, names: Collection[str]) -> ast.expr | None:
     """What a call draws by: ``rng`` of ``rng.normal(…)`` and of ``torch.randn(n, generator=rng)``.
 
     None for what is no draw of a generator that has a name.
