@@ -260,6 +260,10 @@ BEST = """\
 if total < best:
             best = total
             torch.save(net.state_dict(), 'best.pt')"""
+COPY = "kept = copy.deepcopy(net.state_dict())"
+COPIED = BEST.replace(
+    "torch.save(net.state_dict(), 'best.pt')", "kept = deepcopy(net.state_dict())"
+)
 
 
 @pytest.mark.parametrize(
@@ -268,6 +272,8 @@ if total < best:
         (OUR_GROUP, BEST, [Severity.DEGRADED], "        total = mean_of_ranks(total)\n"),
         (OUR_GROUP, BEST.replace("total < best", "epoch > 4"), [], ""),
         (OUR_GROUP, BEST.replace("torch.save", "show"), [], ""),
+        (OUR_GROUP, COPIED, [Severity.DEGRADED], "        total = mean_of_ranks(total)\n"),
+        (OUR_GROUP, BEST.replace("total < best", "meter.worse(total)"), [Severity.DEGRADED], ""),
         (THEIRS, BEST, [Severity.NOTE], ""),
     ],
 )

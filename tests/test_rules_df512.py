@@ -478,3 +478,17 @@ def test_batches_that_a_training_goes_over_again_stay_its_own() -> None:
         "    for x, y in loader", "    for x, y in kept"
     )
     assert not found("DF512", text)
+
+
+@pytest.mark.parametrize("read", ["kept[step]", "kept[0]"])
+@pytest.mark.parametrize("way", ["comprehension", "loop"])
+def test_what_a_step_takes_by_its_number_stays_that_of_its_own_batch(read: str, way: str) -> None:
+    ahead = "kept = [len(y) for _, y in loader]\n"
+    if way == "loop":
+        ahead = "kept = []\nwith torch.no_grad():\n    for x, y in loader:\n"
+        ahead += "        kept.append(net(x))\n"
+    text = script(passed="dev_loader").replace("for epoch", f"{ahead}for epoch")
+    steps = "    for step, (x, y) in enumerate(loader):\n        loss("
+    text = text.replace("    for x, y in loader:\n        loss(", steps)
+    text = text.replace("(model(x), y).backward()", f"(model(x), {read}).backward()")
+    assert len(found("DF512", text)) == (read == "kept[0]")

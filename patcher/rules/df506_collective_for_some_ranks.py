@@ -33,6 +33,7 @@ from ..analysis.ranks.rank_divergence import (
     RankDependentExit,
     clock_exits,
     conditional_exits,
+    counted_by,
     in_lock_step,
     is_number_test,
     rank_dependent_exits,
@@ -61,6 +62,7 @@ from ..source.tree import (
     everywhere,
     is_elif,
     is_inside,
+    is_plain_call,
     keyword,
     mentions,
     within,
@@ -330,6 +332,9 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
             at, numbers = counted_by(module, test, decision.names) or (test, decision.names)
             means = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(numbers))
             edits = (Insert(at, means), Define("mean_of_ranks"))
+        elif (size := size_of_loss(decision)) is not None and in_backward:
+            mean = f"mean_of_ranks({module.text(size)})"
+            edits = (Rewrite(size, mean), Define("mean_of_ranks"))
         elif (code := test_of_all(decision, in_backward)) is not None:
             edits = (Rewrite(test.test, code), Define("on_any_rank"))
     return Finding(
@@ -350,25 +355,6 @@ def rounds_of_own(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         if not any(module.last_name(call.func) in (*COLLECTIVES, *AGREED) for call in calls):
             because = f"each rank comes to line {together.lineno} as often as its own batch says"
             yield Finding(module, rounds, because)
-
-
-def counted_by(
-    module: Module, test: ast.If, names: frozenset[str]
-) -> tuple[ast.If, frozenset[str]] | None:
-    """The test above by which a number is counted, and the numbers of this rank's own in it.
-
-    ``if total < best: best, bad = total, 0`` and ``else: bad += 1``, of ``if bad > 3: break``: the
-    mean of the counts is none.
-    """
-    block = module.body(test)
-    for above in reversed(block[: block.index(test)]):
-        if isinstance(above, ast.If) and names <= bound_names(above):
-            compared = {name.id for name in everywhere(above.test, ast.Name)} - names
-            bound = [bound_names(stmt) for stmt in block if stmt is not above]
-            own = frozenset(compared.intersection(set[str]().union(*bound)))
-            is_counted = bool(own) and is_number_test(module, above.test, own)
-            return (above, own) if is_counted else None
-    return None
 
 
 def exits_by_the_clock(program: Program, loop: TrainLoop, wrappers: set[str]) -> Iterator[Finding]:
@@ -426,6 +412,35 @@ def is_passed_alike(module: Module, stmt: ast.stmt) -> bool:
         if not (tried or isinstance(up, ast.For | ast.While | ast.With | ast.Module)):
             return False
     return True
+
+
+def size_of_loss(decision: RankDependentExit) -> ast.expr | None:
+    """The number of a rank's own in a test that compares nothing else: ``if loss.item() > 5:``.
+
+    The mean of the ranks' losses is that of all examples, by which one process decides.
+    """
+    test = decision.test.test
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1):
+        return None
+    if not isinstance(test.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+        return None
+    sides = (test.left, test.comparators[0])
+    own = [side for side in sides if any(mentions(side, name) for name in decision.names)]
+    return own[0] if len(own) == 1 and is_one_number(own[0]) else None
+
+
+def is_one_number(node: ast.expr) -> bool:
+    """``loss``, ``loss.item()``, ``loss.detach().item()`` and ``float(loss)``."""
+    if is_plain_call(node, "float") or is_plain_call(node, "abs"):
+        return len(node.args) == 1 and is_one_number(node.args[0])
+    while isinstance(node, ast.Call | ast.Attribute):
+        if isinstance(node, ast.Call) and not node.args and not node.keywords:
+            node = node.func
+        elif isinstance(node, ast.Attribute) and node.attr in ("item", "detach", "cpu", "data"):
+            node = node.value
+        else:
+            return False
+    return isinstance(node, ast.Name)
 
 
 def test_of_all(decision: RankDependentExit, by_loss: bool) -> str | None:

@@ -8,7 +8,8 @@ What         A schedule steps by the loss of the training, as ReduceLROnPlateau 
              where such a script knows ranks: it may mean rank 0's.
 At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
              although the gradients are averaged: DistributedDataParallel compares no weights. A
-             rank that leaves alone makes its peers wait until the time-out.
+             rank that leaves alone makes its peers wait until the time-out. The best epoch is that
+             of rank 0's part of the data, and another one than that of all examples.
 Example      loss = train(model, loader); scheduler.step(loss)
 Fix          Decide by the mean over the ranks, which is what is printed from then on, too. Only
              reported for LBFGS.

@@ -85,10 +85,12 @@ def findings(program: Program) -> Iterator[Finding]:
     yield from averages_of_a_part(program)
     yield from gradients_of_a_part(program)
     for module, node in counting_loops(program):
-        if not has_helper(module, node):
+        if not has_helper(module, node) and not is_read_by_step(program, module, node):
             because = "what this counts is in this rank's part of the training data alone"
             yield Finding(module, node, because, count_all(module, node.iter))
     for module, iterated in collected_parts(program):
+        if is_read_by_step(program, module, module.statement(iterated)):
+            continue
         because = "what this collects is of this rank's part of the training data alone"
         yield Finding(module, iterated, because, count_all(module, iterated))
 
@@ -118,6 +120,31 @@ def has_helper(module: Module, node: ast.AST) -> bool:
     """Whether the function around a node goes over all examples already."""
     function = module.function(node)
     return any(module.function(call) is function for call in module.calls_to(WHOLE))
+
+
+def is_read_by_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether a training step takes what a statement has kept of the batch with its own number.
+
+    ``cache[step]``, which is of this rank's batch as long as both go over the same ones.
+    """
+    if isinstance(stmt, ast.For):
+        calls = within(stmt.body, ast.Call)
+        kept = [
+            names_in(call.func.value)
+            for call in calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr in FILLING
+        ]
+    else:
+        kept = [names_in(target) for target in getattr(stmt, "targets", [])]
+    names = set[str]().union(*kept)
+    return any(
+        isinstance(each.slice, ast.Name)
+        and each.slice.id == loop.step_name
+        and names_in(each.value) & names
+        for loop in program.train_loops
+        if loop.module is module and loop.step_name
+        for each in within(loop.steps.body, ast.Subscript)
+    )
 
 
 def steps_and_evaluations(program: Program) -> set[ast.AST]:
