@@ -937,6 +937,23 @@ READ: list[tuple[str, str, str, str]] = [
         "unknown",
     ),
     (
+        "an evaluation to which all ranks come where one would",
+        """
+        import torch
+        import torch.distributed as dist
+        def on_any_rank(test):
+            answer = torch.tensor(int(test))
+            dist.all_reduce(answer)
+            return bool(answer)
+        def main(meter):
+            dist.init_process_group("gloo")
+            if on_any_rank(meter.avg < 3):
+                dist.barrier()
+        """,
+        "O6",
+        "holds",
+    ),
+    (
         "an attack that a rank leaves once the list of those left is empty",
         """
         import torch

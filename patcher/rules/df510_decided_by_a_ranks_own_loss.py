@@ -9,8 +9,8 @@ At run time  Ranks lower their learning rate in different epochs. From then on t
              although the gradients are averaged: DistributedDataParallel compares no weights. A
              rank that leaves alone makes its peers wait until the time-out.
 Example      loss = train(model, loader); scheduler.step(loss)
-Fix          Decide by the mean over the ranks, which is what is printed from then on, too. Only
-             reported for LBFGS.
+Fix          Decide by the mean over the ranks, which is what is printed from then on, too; of what
+             is no number, let all evaluate where one rank would. Only reported for LBFGS.
 Fix safety   Safe: in a lone process the mean is the number itself.
 Source       torch.optim.lr_scheduler.ReduceLROnPlateau, torch.nn.parallel.DistributedDataParallel
 """
@@ -82,17 +82,19 @@ def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
 
     for stmt, test, names in changes_by_own_batches(program, loop, matters):
         edits: tuple[Edit, ...] = ()
-        if (
-            names
-            and all(name.isidentifier() for name in names)
-            and is_number_test(module, test.test, names)
-            and in_lock_step(loop, test)
+        is_passed_alike = (
+            in_lock_step(loop, test)
             and loop.steps not in module.ancestors(test)
             and roles_reaching(program, module, test) >= RANKS
             and isinstance(module.parents[test], ast.For | ast.While)
-        ):
+        )
+        is_number = names and is_number_test(module, test.test, names)
+        if is_passed_alike and is_number and all(name.isidentifier() for name in names):
             lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(names))
             edits = (Insert(test, lines), Define("mean_of_ranks"))
+        elif is_passed_alike and not changes_training(module, stmt):
+            code = f"on_any_rank({module.text(test.test)})"
+            edits = (Rewrite(test.test, code), Define("on_any_rank"))
         because = f"line {test.lineno} decides by the loss of this rank's batches"
         yield Finding(module, stmt, because, edits, severity=severity_of(program))
 
