@@ -937,6 +937,23 @@ READ: list[tuple[str, str, str, str]] = [
         "unknown",
     ),
     (
+        "an evaluation to which all ranks come where one would",
+        """
+        import torch
+        import torch.distributed as dist
+        def on_any_rank(test):
+            answer = torch.tensor(int(test))
+            dist.all_reduce(answer)
+            return bool(answer)
+        def main(meter):
+            dist.init_process_group("gloo")
+            if on_any_rank(meter.avg < 3):
+                dist.barrier()
+        """,
+        "O6",
+        "holds",
+    ),
+    (
         "an attack that a rank leaves once the list of those left is empty",
         """
         import torch
@@ -1877,6 +1894,47 @@ READ: list[tuple[str, str, str, str]] = [
         """,
         "O5",
         "holds",
+    ),
+    (
+        "a schedule that steps for each micro-batch of a step",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size)
+            total = len(loader) * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)
+            for epoch in range(args.epochs):
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / args.accumulation
+                    loss.backward()
+                    if (step + 1) % args.accumulation == 0:
+                        optimizer.step()
+                        for _ in range(args.accumulation):
+                            scheduler.step()
+        """,
+        "O5",
+        "holds",
+    ),
+    (
+        "a schedule that steps once at the end of a step",
+        """
+        from transformers import get_linear_schedule_with_warmup
+        from torch.utils.data import DataLoader
+        def main(args, model, data, optimizer):
+            loader = DataLoader(data, batch_size=args.size)
+            total = len(loader) * args.epochs
+            scheduler = get_linear_schedule_with_warmup(optimizer, 0, total)  # here
+            for epoch in range(args.epochs):
+                for step, batch in enumerate(loader):
+                    loss = model(batch) / args.accumulation
+                    loss.backward()
+                    if (step + 1) % args.accumulation == 0:
+                        optimizer.step()
+                        scheduler.step()
+        """,
+        "O5",
+        "violated",
     ),
     (
         "a warm-up by hand in steps of all examples",

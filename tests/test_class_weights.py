@@ -157,6 +157,9 @@ NOTES += [
     ("a mask that is passed", inline("masked(outputs, labels, labels)").replace("def make(",
         "def masked(x, y, mask):\n    x = (x - y) * mask\n    return x.sum() / torch.sum(mask)\n\n"
         "def make("), "the mean is over what mask leaves in" + OTHERS),
+    ("a table of losses by their names", script(own="def by_pixel(x, y):\n"
+        "    return F.cross_entropy(x, y, ignore_index=250)\nLOSSES = {'ce': by_pixel}",
+        made="criterion = LOSSES[args.loss]"), "the mean leaves out targets that are 250" + OTHERS),
     ("a Dice loss", inline("dice_loss(outputs, labels)").replace("def make(", DICE + "def make("),
         "a ratio of sums over a rank's own batch, of p * t: that of all ranks' sums is another one"
         " (torch.distributed.nn.functional.all_reduce)"),

@@ -230,3 +230,44 @@ main([1])
 def test_a_checkpoint_that_a_run_looks_for_at_its_start_is_no_cache() -> None:
     """What is written at the end of an epoch is not what the test found missing."""
     assert found("DF406", RESUMED) == []
+
+
+MADE = """
+import os
+import pickle
+import torch
+
+torch.distributed.init_process_group("gloo")
+
+
+class Rows:
+    def __init__(self, folder, path):
+        self.folder, self.size = folder, 4
+        self.path = path
+
+    def make(self):
+        rows = list(range(self.size))
+        with open(self.path, "wb") as out:
+            pickle.dump(rows, out)
+        return rows
+
+
+def read(args):
+    if not os.path.isfile(args.cache):
+        made = Rows(args.folder, {path})
+        rows = made.make()
+    else:
+        with open(args.cache, "rb") as file:
+            rows = pickle.load(file)
+    return rows
+
+
+read(args)
+"""
+
+
+@pytest.mark.parametrize(("path", "is_told"), [("args.cache", True), ("args.other", False)])
+def test_a_cache_of_an_object_that_is_made_with_its_path(path: str, is_told: bool) -> None:
+    text = MADE.format(path=path)
+    assert len(found("DF406", text)) == is_told
+    assert ("write_on_main(self.path" in fixed("DF406", text)) is is_told

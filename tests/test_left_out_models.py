@@ -199,6 +199,40 @@ def test_a_tensor_that_a_model_has_or_that_nobody_trains_is_not_named(
     assert not found("DF301", BESIDE.format(made=made, given=given, first=first))
 
 
+ADAPTED = """\
+import torch
+class Net(torch.nn.Module):
+    def forward(self, batch, shots):
+        with torch.enable_grad():
+            centres = self.adapted(shots)
+        return batch @ centres.T
+    def adapted(self, shots):
+        first = {made}
+        centres = torch.nn.Parameter(first, requires_grad=True)
+        steps = torch.optim.SGD([centres], lr=0.1)
+        for _ in range(3):
+            steps.zero_grad()
+            (shots - centres).pow(2).mean().backward()
+            steps.step()
+        return centres
+def main(loader):
+    torch.distributed.init_process_group("nccl")
+    model = torch.nn.parallel.DistributedDataParallel(Net())
+    optimizer = torch.optim.Adam(model.parameters())
+    for batch, shots in loader:
+        model(batch, shots).sum().backward()
+        optimizer.step()
+if __name__ == "__main__":
+    main(*things())
+"""
+
+
+@pytest.mark.parametrize(("made", "count"), [("shots.mean(0).detach()", 0), ("torch.ones(2)", 1)])
+def test_what_a_forward_pass_adapts_to_its_batch_is_each_rank_s_own(made: str, count: int) -> None:
+    told = [each.because for each in found("DF301", ADAPTED.format(made=made))]
+    assert len([because for because in told if because.startswith("centres")]) == count
+
+
 READER = """\
 import argparse
 import torch

@@ -393,3 +393,35 @@ def test_a_loader_of_one_epoch_learns_it_once_it_is_made(tmp_path: Path, module:
         "        batches.sampler.set_epoch(epoch)\n"
         "    train(batches, model, optimizer)\n"
     ) in result.changes[0].text
+
+
+TRAINER = """\
+import torch
+from torch.utils.data import DataLoader
+
+
+class Trainer:
+    def train_plainly(self, model, loader):
+        self.train(model, loader)
+
+    def train(self, model, loader):
+        for batch in loader:
+            self.optimizer.zero_grad()
+            model(batch).mean().backward()
+            self.optimizer.step()
+
+
+trainer = Trainer()
+{more}
+model = torch.nn.DataParallel(torch.nn.Linear(2, 1))
+trainer.optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(3):
+    trainer.train(model, DataLoader(torch.randn(24, 2), shuffle=True))
+"""
+
+
+@pytest.mark.parametrize("more", ["", "trainer.train_plainly(net, batches)"])
+def test_a_way_to_train_that_nothing_calls_passes_no_loader(tmp_path: Path, more: str) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(TRAINER.format(more=more))
+    assert ("DF401" in patch(script).refusal) is bool(more)

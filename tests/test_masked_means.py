@@ -172,6 +172,7 @@ COUNTS = [
     ("n = mask.sum(1).sum()", "loss = losses.sum()\n    loss /= n", True),
     ("n = mask.long().sum(1, keepdim=True)\n    n = n.data.sum()", "loss = losses / n", True),
     ("n = max(1, mask.float().sum())", "loss = (losses.sum() + 1) / n", True),
+    ("n = float(mask.sum())", "loss = losses.sum()\n    loss /= n", True),
     ("n = torch.clamp(mask.sum(), min=1)", "loss = (losses.sum() + 1) / n", True),
     ("n = mask.sum() + 1e-6", "loss = (losses.sum() + 1) / n", True),
     ("n = mask.sum()", "loss = (losses.sum() + 1) / (n + epsilon)", True),

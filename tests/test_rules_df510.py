@@ -105,6 +105,14 @@ FIX = [
         +    scheduler.step(mean_of_ranks(total / len(loader)))
         """),
 ]  # fmt: skip
+METER = (
+    script(
+        "model.train()\nfor batch in loader:\n    loss = model(batch)\n"
+        "    loss.backward()\n    optimizer.step()\n    meter.update(loss.item())\n"
+        "if meter.avg < 0.3:\n    score(model)"
+    )
+    + MEETS
+)
 REPORT = [
     ("a result that may be a list", script("losses = train(model, loader, optimizer)\n"
         "plan.step(losses[0])", end="return [total]")),
@@ -131,6 +139,12 @@ def test_ranks_decide_by_their_mean(text: str, lines: str) -> None:
         line for line in wanted if line.startswith("+")
     ]
     assert {line for line in wanted if line.startswith("-")} <= set(made)
+
+
+def test_what_no_mean_can_be_made_of_lets_all_ranks_evaluate() -> None:
+    after = fixed("DF510", METER)
+    assert "if on_any_rank(meter.avg < 0.3):" in after
+    assert found("DF510", after) == []
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in REPORT])

@@ -519,6 +519,41 @@ def test_the_test_that_wraps_a_lone_process_is_no_test_of_the_wrapper(
         assert fixed("DF305", text) == (right if is_wrong else text)
 
 
+HANDED = """
+import torch
+
+def keep(net{more}):
+    state = {state}
+    torch.save(state, "model.pt")
+
+def main(args, model, other):
+    if args.spread and not torch.distributed.is_initialized():
+        model = torch.nn.DataParallel(model)
+    if torch.distributed.is_initialized():
+        model = torch.nn.parallel.DistributedDataParallel(model)
+    for batch in loader:
+        model(batch).backward()
+    keep({passed})
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "passed", "asked"),
+    [
+        ("net.module if args.spread else net", "model", "hasattr(net, 'module')"),
+        ("net if not args.spread else net.module", "model", "not hasattr(net, 'module')"),
+        ("net.module if args.other else net", "model", ""),
+        ("net.module if args.spread else net", "other", ""),
+        ("net if args.spread else net.module", "model", ""),
+    ],
+)
+def test_a_function_that_gets_the_model_is_asked_too(state: str, passed: str, asked: str) -> None:
+    text = HANDED.format(state=state, passed=passed, more=", args=args").lstrip()
+    test = "not args.spread" if "not " in state else "args.spread"
+    right = text.replace(state, state.replace(test, asked)) if asked else text
+    assert fixed("DF305", text) == right
+
+
 BRANCHES = """
 import torch
 

@@ -921,3 +921,18 @@ def test_a_rank_that_all_calls_pass_as_0_names_no_file_of_its_own() -> None:
         """
     assert found("DF601", text.format(rank="0"))
     assert not found("DF601", text.format(rank="args.local_rank"))
+
+
+@pytest.mark.parametrize(("value", "is_told"), [("0", True), ("number_of(machine)", False)])
+def test_a_rank_of_the_settings_that_is_always_0_names_no_file(value: str, is_told: bool) -> None:
+    text = f"""
+import torch
+config = Settings()
+config.RANK = {value}
+torch.distributed.init_process_group("gloo")
+def keep(results):
+    rank = config.RANK
+    torch.save(results, "results_{{}}.pt".format(rank))
+keep(made)
+"""
+    assert bool(found("DF601", text)) is is_told

@@ -23,8 +23,12 @@ def asks_for_file(module: Module, test: ast.expr) -> bool:
 def sounds_of_the_first(program: Program, test: ast.expr) -> bool:
     """Whether the names in a test sound as if it asked whether this process is the first.
 
-    Not switches of the command line, which is the same for all ranks: ``args.do_zero_shot``.
+    Not switches of the command line, which is the same for all ranks: ``args.do_zero_shot``. Nor
+    what all ranks answer alike, ``on_any_rank(…)`` of a patch.
     """
+    asked = test.operand if isinstance(test, ast.UnaryOp) else test
+    if isinstance(asked, ast.Call) and getattr(asked.func, "id", "") == "on_any_rank":
+        return False
     names = [each.id for each in everywhere(test, ast.Name)]
     names += [
         each.attr for each in everywhere(test, ast.Attribute) if not is_switch(program, each.attr)

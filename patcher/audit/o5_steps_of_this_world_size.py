@@ -287,6 +287,13 @@ def batches_of(program: Program, loop: TrainLoop, loader: Loader) -> list[Quanti
     return [quantity(program, where, each, loop) for where, each in every]
 
 
+def is_repeated(loop: TrainLoop, step: ast.Call) -> bool:
+    """``for _ in range(accumulation): scheduler.step()``, once for each micro-batch of a step."""
+    ups = loop.module.ancestors(step)
+    below = ups[: ups.index(loop.steps)] if loop.steps in ups else []
+    return any(isinstance(up, ast.For) for up in below)
+
+
 def accumulated(
     program: Program, loop: TrainLoop, module: Module, call: ast.Call, parts: Quantity
 ) -> Iterator[AuditVerdict]:
@@ -298,7 +305,7 @@ def accumulated(
     if not stepped:
         return
     text = loop.module.text(loop.accumulation)
-    inside = [hangs_on_step(loop, step) for step in stepped]
+    inside = [hangs_on_step(loop, step) and not is_repeated(loop, step) for step in stepped]
     if count > 1:
         yield violated(module, call, f"its horizon is divided by {text} {count} times")
     elif all(inside) and count == 0:

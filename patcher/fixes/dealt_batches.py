@@ -38,7 +38,7 @@ def deal_batches(program: Program, loader: Loader, alone: str) -> tuple[Edit, ..
         arguments += f", {module.text(loader.batch_size)}"
     dealt = Rewrite(word.value, f" if {alone} else {DEALT_BATCHES}({arguments})", after=True)
     torch = (Import("torch"),) if "torch.distributed" in alone else ()
-    return (dealt, Define(DEALT_BATCHES), *torch)
+    return (dealt, Define(DEALT_BATCHES, module.statement(call)), *torch)
 
 
 def ends(program: Program, module: Module, sampler: ast.expr) -> bool:

@@ -29,14 +29,17 @@ def handed_paths(
 ) -> Iterator[Handed]:
     """The calls that pass a path to the function that writes there, also through others.
 
-    Of a method that writes to ``self.path``, the calls of it in other methods of the class.
+    Of a method that writes to ``self.path``, the calls of it in other methods of the class, and
+    those of an object that is made with the path in the function that calls.
     """
     function = module.function(call)
     if function is not None and is_of_object(path):
         owner = module.enclosing_class(function)
-        for where, caller in program.callers(function):
-            if owner is not None and where is module and module.enclosing_class(caller) is owner:
+        for where, caller in program.callers(function) if owner is not None else ():
+            if where is module and module.enclosing_class(caller) is owner:
                 yield where, caller, path
+            elif owner is not None and (given := made_with(module, owner, path, where, caller)):
+                yield where, caller, given
         return
     if function is None or not isinstance(path, ast.Name) or path.id not in parameters(function):
         return
@@ -46,6 +49,27 @@ def handed_paths(
             yield where, caller, passed
             if depth < MAX_CALLERS:
                 yield from handed_paths(program, where, caller, passed, depth + 1)
+
+
+def made_with(
+    home: Module, owner: ast.ClassDef, path: ast.expr, module: Module, call: ast.Call
+) -> ast.expr | None:
+    """What ``Data(folder, name)`` is passed for ``self.path``, where ``data.write()`` is called."""
+    made = call.func.value if isinstance(call.func, ast.Attribute) else None
+    if isinstance(made, ast.Name):
+        made = module.definition(made, made)
+    if not isinstance(made, ast.Call) or module.last_name(made.func) != owner.name:
+        return None
+    for init in owner.body:
+        if not isinstance(init, ast.FunctionDef) or init.name != "__init__":
+            continue
+        for stmt in init.body:
+            value = stmt.value if isinstance(stmt, ast.Assign) else None
+            if isinstance(value, ast.Name) and value.id in parameters(init):
+                assert isinstance(stmt, ast.Assign)
+                if any(home.text(target) == home.text(path) for target in stmt.targets):
+                    return argument_for_parameter(home, init, made, value.id)
+    return None
 
 
 def is_of_object(path: ast.expr) -> bool:

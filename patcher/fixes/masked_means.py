@@ -330,14 +330,15 @@ def summed(module: Module, node: ast.expr) -> ast.expr | None:
 
 
 def without_casts(node: ast.expr) -> ast.expr:
-    """``mask.sum()`` of ``mask.sum().float()``."""
-    while (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in CASTS
-    ):
-        node = node.func.value
-    return node
+    """``mask.sum()`` of ``mask.sum().float()`` and ``float(mask.sum())``."""
+    while True:
+        match node:
+            case ast.Call(func=ast.Attribute(value=owner, attr=name)) if name in CASTS:
+                node = owner
+            case ast.Call(func=ast.Name(id="float" | "int"), args=[inner]):
+                node = inner
+            case _:
+                return node
 
 
 def is_mask(module: Module, node: ast.expr, depth: int = 0) -> bool:

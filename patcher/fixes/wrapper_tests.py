@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.models.saved_wrappers import is_wrapped
 from ..analysis.models.wrapper_attributes import WRAPPERS
 from ..analysis.ranks.certain_reach import is_negated
 from ..analysis.ranks.rank_reach import RANKS, is_doubtful, roles_reaching, value_for_role
@@ -137,37 +138,69 @@ def names_in_part(part: ast.expr | list[ast.stmt], names: set[str]) -> bool:
     )
 
 
-def tests_of_the_wrapper(module: Module) -> Iterator[Finding]:
+def tests_of_the_wrapper(program: Program, module: Module) -> Iterator[Finding]:
     """``model.module if cards > 1 else model``, where that test wraps a lone process's model.
 
-    A rank's model is wrapped whatever the test says, also one that asks another model.
+    A rank's model is wrapped whatever the test says, also one that asks another model, and also
+    where a function gets the model.
     """
     of_ranks = {module.statement(call) for call in module.calls_to("DistributedDataParallel")}
     wrapped = {name for _, name, stmt in wrapper_names(module) if stmt in of_ranks}
-    gates = {
-        (target.id, gate)
-        for call in module.calls_to("DataParallel")
-        for stmt in [module.statement(call)]
-        for up in module.ancestors(stmt)
-        if isinstance(up, ast.If) and isinstance(stmt, ast.Assign)
-        if any(is_in(stmt, each) for each in up.body)
-        for gate in (
-            module.text(up.test).partition(f" and {NO_GROUP}")[0],
-            *flags_set_in(module, up.body),
-        )
-        for target in stmt.targets
-        if isinstance(target, ast.Name)
+    gates = set(wrapping_tests(module))
+    of_settings = {  # which say the same in another function
+        test for where in program.modules for _, test in wrapping_tests(where) if "." in test
     }
-    choices: list[ast.If | ast.IfExp] = [*module.nodes(ast.IfExp), *module.nodes(ast.If)]
-    for choice in choices:
+    for choice, name in choices_of_module(module):
         first, second = whole_text(module, choice.body), whole_text(module, choice.orelse)
-        for name in sorted(wrapped):
-            is_unwrapped = first != second and first.replace(f"{name}.module", name) == second
-            test = module.text(choice.test)
-            if is_unwrapped and ((name, test) in gates or asks_of_bare(choice.test, wrapped)):
-                because = f"{name}.module is used only where {test}"
-                edit = Rewrite(choice.test, f"hasattr({name}, 'module')")
-                yield Finding(module, choice.test, because, (edit,))
+        inside, bare = f"{name.id}.module", name.id
+        is_swapped = second != first and second.replace(inside, bare) == first
+        if not is_swapped and (first == second or first.replace(inside, bare) != second):
+            continue
+        asked = choice.test
+        if is_swapped:
+            if not (isinstance(asked, ast.UnaryOp) and isinstance(asked.op, ast.Not)):
+                continue
+            asked = asked.operand
+        test = module.text(asked)
+        if bare in wrapped:
+            is_known = (bare, test) in gates or asks_of_bare(asked, wrapped)
+        else:
+            is_known = test in of_settings and is_wrapped(program, module, name)
+        if is_known:
+            because = f"{inside} is used only where {module.text(choice.test)}"
+            code = f"hasattr({bare}, 'module')"
+            edit = Rewrite(choice.test, f"not {code}" if is_swapped else code)
+            yield Finding(module, choice.test, because, (edit,))
+
+
+def choices_of_module(module: Module) -> Iterator[tuple[ast.If | ast.IfExp, ast.Name]]:
+    """The tests around each ``model.module``, the innermost, each with the model, once."""
+    seen: set[tuple[ast.AST, str]] = set()
+    for use in module.occurrences("module"):
+        if not (isinstance(use, ast.Attribute) and isinstance(use.value, ast.Name)):
+            continue
+        choice = next(
+            (up for up in module.ancestors(use) if isinstance(up, ast.If | ast.IfExp)), None
+        )
+        if choice is not None and (choice, use.value.id) not in seen:
+            seen.add((choice, use.value.id))
+            yield choice, use.value
+
+
+def wrapping_tests(module: Module) -> Iterator[tuple[str, str]]:
+    """The tests under which a lone process wraps its model, each behind the model's name."""
+    for call in module.calls_to("DataParallel"):
+        stmt = module.statement(call)
+        for up in module.ancestors(stmt):
+            if not isinstance(up, ast.If) or not isinstance(stmt, ast.Assign):
+                continue
+            if not any(is_in(stmt, each) for each in up.body):
+                continue
+            test = module.text(up.test).partition(f" and {NO_GROUP}")[0]
+            for gate in (test, *flags_set_in(module, up.body)):
+                for target in stmt.targets:
+                    if isinstance(target, ast.Name):
+                        yield target.id, gate
 
 
 def flags_set_in(module: Module, body: list[ast.stmt]) -> Iterator[str]:

@@ -87,7 +87,7 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from isinstance_tests(program, module)
         if not defines_module_attribute(program):
             yield from n_gpu_tests(module)
-            yield from tests_of_the_wrapper(module)
+            yield from tests_of_the_wrapper(program, module)
         returned = list(returned_wrappers(program, module))
         for name, wrap in wrapper_uses(module, returned):
             use = module.parents[name]

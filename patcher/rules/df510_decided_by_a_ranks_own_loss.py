@@ -11,8 +11,8 @@ At run time  Ranks lower their learning rate in different epochs. From then on t
              rank that leaves alone makes its peers wait until the time-out. The best epoch is that
              of rank 0's part of the data, and another one than that of all examples.
 Example      loss = train(model, loader); scheduler.step(loss)
-Fix          Decide by the mean over the ranks, which is what is printed from then on, too. Only
-             reported for LBFGS.
+Fix          Decide by the mean over the ranks, which is what is printed from then on, too; of what
+             is no number, let all evaluate where one rank would. Only reported for LBFGS.
 Fix safety   Safe: in a lone process the mean is the number itself.
 Source       torch.optim.lr_scheduler.ReduceLROnPlateau, torch.nn.parallel.DistributedDataParallel
 """
@@ -100,29 +100,37 @@ def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         for stmt, test, names in changes_by_own_batches(program, loop, matters):
             if test not in told:
                 told.add(test)
-                edits = () if severity is Severity.NOTE else mean_before(program, loop, test, names)
+                edits: tuple[Edit, ...] = ()
+                if severity is not Severity.NOTE:
+                    edits = agreement(program, loop, stmt, test, names)
                 because = f"line {test.lineno} decides by the loss of this rank's batches"
                 yield Finding(loop.module, stmt, because, edits, severity=severity)
 
 
-def mean_before(
-    program: Program, loop: TrainLoop, test: ast.If, names: frozenset[str]
+def agreement(
+    program: Program, loop: TrainLoop, stmt: ast.stmt, test: ast.If, names: frozenset[str]
 ) -> tuple[Edit, ...]:
-    """Edits that let a test decide by the mean over the ranks of the numbers ``names``."""
+    """Edits that let a test decide alike: by the mean over the ranks of the numbers ``names``.
+
+    By what any rank finds, where it asks for no number, and ranks meet in the statement.
+    """
     module = loop.module
     if not (
-        names
-        and all(name.isidentifier() for name in names)
-        and is_number_test(module, test.test, names)
-        and in_lock_step(loop, test)
+        in_lock_step(loop, test)
         and loop.steps not in module.ancestors(test)
         and roles_reaching(program, module, test) >= RANKS
         and isinstance(module.parents[test], ast.For | ast.While)
     ):
         return ()
-    at, numbers = counted_by(module, test, names) or (test, names)
-    lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(numbers))
-    return Insert(at, lines), Define("mean_of_ranks")
+    is_number = names and is_number_test(module, test.test, names)
+    if is_number and all(name.isidentifier() for name in names):
+        at, numbers = counted_by(module, test, names) or (test, names)
+        lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(numbers))
+        return Insert(at, lines), Define("mean_of_ranks")
+    if meets_others(program, module, stmt):
+        code = f"on_any_rank({module.text(test.test)})"
+        return Rewrite(test.test, code), Define("on_any_rank")
+    return ()
 
 
 def searched(loop: TrainLoop) -> Iterator[Finding]:

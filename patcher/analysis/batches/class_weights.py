@@ -60,7 +60,23 @@ def losses_with_ignored_targets(program: Program) -> list[tuple[Module, ast.Call
         and is_mean(module, call)
     }
     used = used_in_training(program, found)
-    return [place for call, place in found.items() if call in used]
+    return [
+        (module, call)
+        for module, call in found.values()
+        if call in used or is_in_listed_function(program, module, call)
+    ]
+
+
+def is_in_listed_function(program: Program, module: Module, call: ast.expr) -> bool:
+    """Whether a call stands in a function that a table holds, as losses by their names.
+
+    Which of them a training uses is then a setting: ``LOSSES = {"ce": cross_entropy2d}``.
+    """
+    function = module.function(call)
+    return function is not None and any(
+        isinstance(where.parents[use], ast.Dict)
+        for where, use in program.possible_callers(function)
+    )
 
 
 def fills_with_ignored(module: Module) -> bool:

@@ -217,7 +217,7 @@ def trained_models(program: Program) -> list[str]:
 def lone_tensors(program: Program) -> Iterator[tuple[Module, ast.Name | ast.Attribute]]:
     """Tensors with gradients that an optimizer gets in a list, that steps use and no model has.
 
-    Not those of an optimizer that a step makes, as for an attack on its batch.
+    Not those of an optimizer that a step or a forward pass makes, as for an attack on its batch.
     """
     bodies = [
         (where, stmt)
@@ -238,8 +238,29 @@ def lone_tensors(program: Program) -> Iterator[tuple[Module, ast.Name | ast.Attr
                         if isinstance(tensor, ast.Name)
                         else is_leaf_of_object(program, module, tensor)
                     )
-                    if is_alone and module.text(tensor) in used:
+                    is_used = module.text(tensor) in used
+                    if is_alone and is_used and not is_of_forward_pass(program, module, tensor):
                         yield module, tensor
+
+
+def is_of_forward_pass(program: Program, module: Module, tensor: ast.Name | ast.Attribute) -> bool:
+    """Whether a method of a model makes a tensor of what it gets, and trains it for this batch.
+
+    As prototypes that are adapted to the few examples of a task: each rank has its own.
+    """
+    function, owner = module.function(tensor), module.enclosing_class(tensor)
+    if function is None or owner is None or not isinstance(tensor, ast.Name):
+        return False
+    passed = {*parameters(function)} - {"self"}
+    made, seen = [*module.alternatives(tensor, tensor)], set[ast.expr]()
+    while made:
+        value = made.pop()
+        if value not in seen:
+            seen.add(value)
+            for name in everywhere(value, ast.Name):
+                made += module.alternatives(name, value)
+    names = {name.id for value in seen for name in everywhere(value, ast.Name)}
+    return not passed.isdisjoint(names) and is_model(program, (module, owner))
 
 
 def listed_names(

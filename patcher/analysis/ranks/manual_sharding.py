@@ -137,7 +137,10 @@ def is_number_of_processes(module: Module, node: ast.expr) -> bool:
 
 
 def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
-    """Whether a name gets only literals, from its function or as a parameter from all callers."""
+    """Whether a name gets only literals, from its function or as a parameter from all callers.
+
+    Also by way of a setting that nothing gives more than literals: ``rank = cfg.RANK``.
+    """
     function = module.function(name)
     if function is not None and name.id in parameters(function):
         values = [
@@ -154,9 +157,18 @@ def is_constant(program: Program, module: Module, name: ast.Name) -> bool:
     stores = module.stores.get((module.function(name), name.id), [])
     holders = [module.parents[store] for store in stores]
     return bool(holders) and all(
-        isinstance(holder, ast.Assign) and isinstance(holder.value, ast.Constant)
-        for holder in holders
+        isinstance(holder, ast.Assign) and is_literal(program, holder.value) for holder in holders
     )
+
+
+def is_literal(program: Program, value: ast.expr) -> bool:
+    """Whether a value is a literal, or an attribute that the program gives literals alone."""
+    if not isinstance(value, ast.Attribute) or value.attr in program.defaults:
+        return isinstance(value, ast.Constant)
+    set_to = [
+        each for where in program.modules for each in where.attribute_values.get(value.attr, ())
+    ]
+    return bool(set_to) and all(isinstance(each, ast.Constant) for each in set_to)
 
 
 def single_process_tests(module: Module) -> Iterator[tuple[ast.If, bool]]:

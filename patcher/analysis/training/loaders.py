@@ -50,6 +50,7 @@ from .endless_batches import endless_batches, passed_on, returns_one_of
 from .own_loaders import makes_loader
 from .returned_values import carried_stores, possible_results, returned_values
 from .subclassed_loaders import loader_of_lookup, loader_of_own_class
+from .unused_methods import is_unused_method
 
 MAX_DEPTH = 12
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
@@ -361,7 +362,9 @@ def _trace_parameter(
     Of a function that trains they are those that it may train with.
     """
     passed: list[Loader] = []
-    for where, call in calls_that_train(graph, module, function, graph.callers(function)):
+    callers = calls_that_train(graph, module, function, graph.callers(function))
+    live = [(w, c) for w, c in callers if not is_unused_method(graph, w, w.function(c))]
+    for where, call in live or callers:
         value = argument_for_parameter(module, function, call, name)
         told = default_value(function, name) if value is None else value
         if told is not None and is_none(told):
