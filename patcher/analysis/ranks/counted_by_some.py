@@ -51,7 +51,8 @@ def exits_from(module: Module, place: ast.AST) -> Iterator[ast.Break | ast.Retur
     """The conditional exits from the loops around a place, or from that loop itself."""
     training = {place, *module.ancestors(place)}
     scope = module.scope_statements(place)
-    candidates = [*within(scope, ast.Break), *within(scope, ast.Return)]
+    candidates: list[ast.Break | ast.Return] = [*within(scope, ast.Break)]
+    candidates += within(scope, ast.Return)
     for leaving in candidates:
         around = [up for up in module.ancestors(leaving) if isinstance(up, LOOPS)]
         left = around if isinstance(leaving, ast.Return) else around[:1]
@@ -68,14 +69,13 @@ def counted_by_rank_0(
     ups = module.ancestors(leaving)
     ups = ups[: next((i for i, up in enumerate(ups) if isinstance(up, FUNCTIONS)), len(ups))]
     outermost = [up for up in ups if isinstance(up, LOOPS)][-1]
-    asked = {
-        module.text(each): (each, up)
-        for up in ups
-        if isinstance(up, ast.If)
-        for kind in (ast.Name, ast.Attribute)
-        for each in everywhere(up.test, kind)
-        if not isinstance(module.parents[each], ast.Attribute)
-    }
+    asked: dict[str, tuple[ast.Name | ast.Attribute, ast.If]] = {}
+    for up in ups:
+        if isinstance(up, ast.If):
+            parts: list[ast.Name | ast.Attribute] = [*everywhere(up.test, ast.Name)]
+            parts += everywhere(up.test, ast.Attribute)
+            outer = [each for each in parts if not isinstance(module.parents[each], ast.Attribute)]
+            asked |= {module.text(each): (each, up) for each in outer}
     for name, (node, test) in asked.items() if len(asked) <= MAX_NAMES else ():
         stores = bindings(program, module, outermost, node)
         of_main = [
