@@ -134,3 +134,65 @@ def test_epochs_are_left_in_the_function_that_calls_the_training() -> None:
     (one,) = found("DF506", IN_CALLER)
     assert one.because == "bad is counted on rank 0 alone, in line 18"
     assert "        if score > best:\n" in fixed("DF506", IN_CALLER)
+
+
+OBJECT = """\
+import torch
+import torch.distributed as dist
+
+class Stopper:
+    def __init__(self):
+        self.best, self.bad, self.stops = 0, 0, False
+
+    def __call__(self, score):
+        self.bad = 0 if score > self.best else self.bad + 1
+        self.stops = self.bad > 3
+
+class Trainer:
+    def __init__(self, model):
+        self.model = torch.nn.parallel.DistributedDataParallel(model)
+        self.bad, self.best = 0, 0
+
+    def fit(self, loader, data, optimizer, stopper):
+        for epoch in range(9):
+            for batch in loader:
+                self.model(batch).mean().backward()
+                optimizer.step()
+            score = whole(self.model, data)
+            {}
+
+def main(args):
+    dist.init_process_group("gloo")
+    Trainer(net()).fit(batches(), held_out(), optimizer(), Stopper())
+
+if __name__ == "__main__":
+    main(*options())
+"""
+TOLD_ON_0 = "if dist.get_rank() == 0:\n    stopper(score)\nif stopper.stops:\n    break"
+OWN = """\
+if dist.get_rank() == 0 and score > self.best:
+    self.best, self.bad = score, 0
+else:
+    self.bad += 1
+if self.bad > 3:
+    return"""
+OBJECTS = {
+    "an object": (TOLD_ON_0, "stopper.stops", "            stopper(score)\n"),
+    "attributes": (OWN, "self.bad", "            if score > self.best:\n"),
+    "told on all": (f"stopper(score)\n{TOLD_ON_0}", "", ""),
+    "told by all": (
+        TOLD_ON_0.replace("if stopper", "dist.broadcast(stopper.stops)\nif stopper"),
+        "",
+        "",
+    ),
+    "asked for another": (TOLD_ON_0.replace("stopper.stops", "stopper.other"), "", ""),
+}
+
+
+@pytest.mark.parametrize(("lines", "name", "after"), OBJECTS.values(), ids=OBJECTS)
+def test_objects_count_on_all_ranks(lines: str, name: str, after: str) -> None:
+    text = OBJECT.replace("{}", lines.replace("\n", "\n            "))
+    told = [each.because.partition(" ")[0] for each in found("DF506", text)]
+    assert told == ([name] if name else [])
+    assert after in fixed("DF506", text)
+    assert (fixed("DF506", text) != text) is bool(name)

@@ -1844,6 +1844,14 @@ FIX = [
         +            if last_micro_step:
                          optimizer.step()
         """),  # noqa: E501
+    ("DF703", "and of one model alone, where a teacher labels above the loop",
+        training(before="if args.teach:\n        teacher = torch.nn.parallel."
+            "DistributedDataParallel(old)\n        label(teacher)"), """
+        @@ -15,2 +15,3 @@
+                     last_micro_step = (step + 1) % args.accumulation == 0
+        +            model.require_backward_grad_sync = last_micro_step
+                     loss = model(batch)
+        """),
     ("DF703", "the last micro-batch alone is synchronised", training(), """
         @@ -13,2 +13,3 @@
                      last_micro_step = (step + 1) % args.accumulation == 0

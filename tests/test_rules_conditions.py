@@ -81,7 +81,7 @@ def test_the_last_micro_batches_step_in_each_spelling_of_the_test(spelling: str)
 def test_a_step_for_all_but_each_nth_batch_is_no_accumulation_to_mend() -> None:
     text = ACCUMULATION.format(step=STEPS["not, with the step behind else"].replace("not ", ""))
     assert fixed("DF703", text) == text
-    assert [finding.edits for finding in found("DF703", text)] == [()]
+    assert not any(finding.edits for finding in found("DF703", text))
 
 
 def test_a_test_that_is_named_outside_of_the_loop_is_none_of_the_loop() -> None:
@@ -104,7 +104,7 @@ CLIPPING = ACCUMULATION.format(
 
 def test_clipping_under_the_name_of_the_step_test_stays() -> None:
     assert "if last_micro_step" not in fixed("DF703", CLIPPING)
-    assert len(found("DF703", CLIPPING)) == 1
+    assert sum("no loss" not in each.because for each in found("DF703", CLIPPING)) == 1
 
 
 SETUP = {

@@ -267,3 +267,10 @@ def test_found_and_only_told(text: str, because: str) -> None:
     (finding,) = found("DF318", text)
     assert finding.because.startswith(because)
     assert not finding.edits
+
+
+def test_an_evaluation_among_the_steps_gathers_nothing_of_their_losses() -> None:
+    loss = "p = model(x).softmax(1); loss = -torch.norm(p, 'nuc')"
+    scores = "for each in y:\n            scores.append(each)\n        scores = gathered(scores)"
+    told = script(step=f"{loss}\n        {scores}")
+    assert len(found("DF318", told)) == 1

@@ -283,3 +283,22 @@ def test_found_and_only_told(name: str, text: str) -> None:
 def test_a_table_that_steps_fill_and_rank_0_saves_is_told(end: str) -> None:
     (finding,) = found("DF319", script(head=TABLE, after=SOFT, end=end))
     assert finding.because == "each rank puts its own batches into table, and rank 0's is saved"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "loss = loss * loss_share(step, loader, args.accumulation)",
+        "for each in held_out:\n            scores.append(each)\n        scores = gathered(scores)",
+    ],
+)
+def test_helpers_of_a_patch_for_other_things_bring_no_batches_together(line: str) -> None:
+    kept = "bank[y] = features.detach()"
+    loss = "loss = F.mse_loss(features, bank[y])"
+    plain = script(before="bank = torch.zeros(9, 4)", loss=loss, after=kept)
+    told = script(before="bank = torch.zeros(9, 4)", loss=f"{loss}\n        {line}", after=kept)
+    assert (
+        [each.because for each in found("DF319", told)]
+        == [each.because for each in found("DF319", plain)]
+        != []
+    )

@@ -81,6 +81,8 @@ NOOP = [
         "            mean = total / self.args.accumulation", test="last_micro_step")),
     ("DF703", "the model of a class is synchronised already", trainer(
         head=f"{NAMED}\n            self.model.require_backward_grad_sync = last_micro_step",
+        loss="(self.model(batch) * loss_share(step, self.loader, self.args.accumulation))"
+            ".backward()",
         test="last_micro_step")),
 ]  # fmt: skip
 

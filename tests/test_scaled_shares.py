@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.findings import Severity
 
 SCRIPT = """\
 import torch
@@ -58,3 +59,39 @@ def test_a_count_over_epochs_tells_no_share(count: str, counter: str, shares: bo
     text = text.replace(TEST, COUNTED.format(counter))
     assert ("loss_share(step" in fixed("DF703", text)) is shares
     assert found("DF703", text)
+
+
+UNDIVIDED = """\
+import torch
+def small(loss, n):
+    {below}
+    return loss
+loader = torch.utils.data.DataLoader(data, batch_size=4)
+for step, batch in enumerate(loader):
+    loss = {loss}
+    loss.backward()
+    if (step + 1) % {number} == 0:
+        {before}
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_told"),
+    [
+        ({}, True),
+        ({"number": "4"}, False),  # it stays, whatever the number of ranks
+        ({"loss": "model(batch) / args.accumulation"}, False),
+        ({"loss": "small(model(batch), args.accumulation)"}, False),
+        ({"loss": "small(model(batch), 2)", "below": "loss = loss / args.accumulation"}, False),
+        ({"before": "each.grad /= args.accumulation"}, False),
+        ({"before": "print(int(args.accumulation))"}, True),
+    ],
+)
+def test_gradients_that_add_up_grow_with_the_number_of_micro_batches(
+    parts: dict[str, str], is_told: bool
+) -> None:
+    plain = {"below": "pass", "loss": "model(batch)", "number": "args.accumulation"}
+    text = UNDIVIDED.format(**{"before": "pass", **plain, **parts})
+    told = [each for each in found("DF703", text) if each.because.startswith("no loss")]
+    assert [each.severity for each in told] == ([Severity.NOTE] if is_told else [])

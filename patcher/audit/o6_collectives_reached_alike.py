@@ -152,12 +152,10 @@ def met_in_turns(program: Program) -> Iterator[AuditVerdict]:
         for call in calls:
             for reached in effects_of_call(program, module, call):
                 effect = reached.effect
-                name = effect.module.last_name(getattr(effect.node, "func", effect.node))
-                if (
-                    effect.kind is Kind.COLLECTIVE
-                    and name not in (*BARRIERS, "destroy_process_group")
-                    and Role.MAIN in reached.roles
-                ):
+                if effect.kind is not Kind.COLLECTIVE or not isinstance(effect.node, ast.Call):
+                    continue
+                name = effect.module.last_name(effect.node.func)
+                if name not in (*BARRIERS, "destroy_process_group") and Role.MAIN in reached.roles:
                     because = (
                         f"rank 0 comes to {name}() in line {effect.node.lineno} while the others"
                         " wait at a barrier for it to be through"

@@ -410,8 +410,18 @@ def is_told(program: Program, loop: TrainLoop, others: set[str]) -> bool:
         and may_tell_sampler(program, module, node)
         and roles_reaching(program, module, node) & RANKS != {Role.MAIN}
         and module.text(node.value).removesuffix(".sampler") not in others
+        and not is_in_other_training(program, loop, node)
         for node in module.attributes("set_epoch")
     )
+
+
+def is_in_other_training(program: Program, loop: TrainLoop, node: ast.AST) -> bool:
+    """Whether a place is in the epochs of another training of the function, and not of this one."""
+    around = [up for up in loop.module.ancestors(node) if isinstance(up, ast.For | ast.While)]
+    if any(up is loop.steps or is_inside(loop.steps, up) for up in around):
+        return False
+    others = [each.steps for each in program.train_loops if each.steps is not loop.steps]
+    return any(other is up or is_inside(other, up) for other in others for up in around)
 
 
 def is_told_by_callers(program: Program, loop: TrainLoop) -> bool:

@@ -2,8 +2,9 @@
 
 What         Micro-batches left over at the end of an epoch; a counter that is off by one, or reset
              on the way; clipping per micro-batch; the loss divided by the number of micro-batches
-             whatever they hold; an all-reduce for each of them; a limit meant for optimizer steps
-             that counts micro-batches; an evaluation every n steps that stands beside the step.
+             whatever they hold, or by nothing (a note); an all-reduce for each of them; a limit
+             meant for optimizer steps that counts micro-batches; an evaluation every n steps that
+             stands beside the step.
 At run time  Left-over gradients enter the next epoch's first step; clipping weighs micro-batches
              0.24 / 0.38 / 0.57 / 1.0 instead of alike; 4 all-reduces where 1 would do.
 Example      if (nb_tr_steps + 1) % args.gradient_accumulation_steps == 0: optimizer.step()
@@ -23,7 +24,7 @@ from ..analysis.language.conditions import asked_value, is_equality, plain_test
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.wrapping import SHARED
 from ..analysis.ranks.dealing import is_iterable_dataset
-from ..analysis.training.accumulated_losses import counts_on, loss_divisions
+from ..analysis.training.accumulated_losses import adds_gradients_up, counts_on, loss_divisions
 from ..analysis.training.program import Program
 from ..analysis.training.remainders import asks_for_largest, asks_for_none_left, is_modulo
 from ..analysis.training.train_loops import TrainLoop, calls_around, is_optimizer_step
@@ -99,6 +100,13 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield Finding(loop.module, test, because)
             if not waits and not has_batches_of_its_own(loop):
                 yield from equal_shares(loop)
+        if adds_gradients_up(program, loop):
+            number = loop.module.text(loop.accumulation)
+            because = (
+                f"no loss is divided by {number}, so that a step grows with it: leave it as it is"
+                " for more ranks, and lower the batch of each"
+            )
+            yield Finding(loop.module, test, because, severity=Severity.NOTE)
 
 
 def leaves_rest(program: Program, loop: TrainLoop) -> bool:

@@ -165,7 +165,7 @@ class Sounds(torch.utils.data.Dataset):
             loader = torch.utils.data.DataLoader(data, batch_size=4)
             pass
             for step, batch in enumerate(loader):
-                m(b).backward()
+                (m(b) * share(args.n)).backward()
                 if step % args.n == 0:
                     o.step()
 
@@ -176,7 +176,7 @@ class Sounds(torch.utils.data.Dataset):
             loader = torch.utils.data.DataLoader(data, batch_size=4)
             pass
             for step, batch in enumerate(loader):
-                m(b).backward()
+                (m(b) * share(args.n)).backward()
                 if done % args.n == 0:
                     o.step()
 
@@ -187,7 +187,7 @@ class Sounds(torch.utils.data.Dataset):
             loader = torch.utils.data.DataLoader(data, batch_size=4)
             pass
             for step, batch in enumerate(loader):
-                m(b).backward()
+                (m(b) * share(args.n)).backward()
                 if done % args.n == 1:
                     o.step()
 

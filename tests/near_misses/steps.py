@@ -326,7 +326,7 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             for step, batch in enumerate(loader):
                 last_micro_step = (step + 1) % args.n == 0 or step + 1 == len(loader)
                 with model.no_sync():
-                    model(batch).backward()
+                    (model(batch) * loss_share(step, loader, args.n)).backward()
                 if last_micro_step:
                     optimizer.step()
 
@@ -367,7 +367,7 @@ UNTOUCHED: list[tuple[str, str, str]] = [
             pass
             for step, batch in enumerate(loader):
                 last_micro_step = (step + 1) % args.n == 0 or step + 1 == len(loader)
-                model(batch).backward()
+                (model(batch) * loss_share(step, loader, args.n)).backward()
                 if last_micro_step:
                     optimizer.step()
 

@@ -30,8 +30,8 @@ def pairs_of_examples(module: Module, body: list[ast.stmt], losses: Set[str]) ->
                 parts = [each for each in everywhere(node, ast.Subscript) if is_row(each)]
                 rows = {str(getattr(each.slice, "id", "")) for each in parts}
                 stmt = module.statement(node)
-                plain = [stmt] if isinstance(stmt, ast.Assign | ast.AugAssign | ast.Expr) else []
-                bound = [taking(targets) for targets, _ in flows(plain)]
+                is_plain = isinstance(stmt, ast.Assign | ast.AugAssign | ast.Expr)
+                bound = [taking(targets) for targets, _ in flows([stmt] if is_plain else [])]
                 in_losses = any(not losses.isdisjoint(names) for names in bound)
                 is_pair = number in rows and not rows.isdisjoint(others)
                 if is_pair and in_losses and not is_looked_at(module, node):

@@ -10,7 +10,7 @@ from ...source.tree import argument_values, is_inside, precedes, within
 from ..language.name_flow import names_in, roots
 from ..training.train_loops import TrainLoop
 from .loss_names import contents
-from .seen_by_ranks import JOINING, assignments, made_anew, made_of, names_of_batch
+from .seen_by_ranks import JOINING, assignments, joins_batches, made_anew, made_of, names_of_batch
 
 SAVES = ("save", "savez", "savez_compressed", "savetxt", "dump", "save_on_main", "to_csv")
 
@@ -23,7 +23,7 @@ def saved_tables(loop: TrainLoop) -> Iterator[tuple[ast.stmt, str]]:
     module, body = loop.module, loop.steps.body
     saved = {name for call in calls_behind(loop, *SAVES) for name in saved_names(module, call)}
     saved -= joined_behind(loop) if saved else set()
-    if not saved or any(JOINING.search(module.last_name(c.func)) for c in within(body, ast.Call)):
+    if not saved or any(joins_batches(module, call) for call in within(body, ast.Call)):
         return
     known = made_of(body, names_of_batch(loop))
     anew = made_anew(body)
@@ -50,11 +50,7 @@ def calls_behind(loop: TrainLoop, *names: str) -> list[ast.Call]:
 
 def joined_behind(loop: TrainLoop) -> set[str]:
     """The names that ranks put together behind the steps: ``all_reduce(table)``."""
-    joining = [
-        call
-        for call in calls_behind(loop)
-        if JOINING.search(loop.module.last_name(call.func)) is not None
-    ]
+    joining = [c for c in calls_behind(loop) if JOINING.search(loop.module.last_name(c.func))]
     return {name for call in joining for value in argument_values(call) for name in contents(value)}
 
 

@@ -15,6 +15,7 @@ from ...source.tree import (
     everywhere,
     first_parameter,
     is_inside,
+    mentions,
     position,
     precedes,
     within,
@@ -46,7 +47,7 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
     is made of, or the batches of the next epoch. Not what is only added up for a log.
     """
     module, body = loop.module, loop.steps.body
-    if any(JOINING.search(module.last_name(call.func)) for call in within(body, ast.Call)):
+    if any(joins_batches(module, call) for call in within(body, ast.Call)):
         return
     batch = names_of_batch(loop)
     known = made_of(body, batch)
@@ -65,6 +66,29 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
         if name in needed - batch - found:
             found.add(name)
             yield stmt, name
+
+
+def joins_batches(module: Module, call: ast.Call) -> bool:
+    """Whether a call may bring together what ranks have of their batches, as its name says.
+
+    Not a helper of a patched script: the share of a loss, and what an evaluation gathers.
+    """
+    name = module.last_name(call.func)
+    is_of_patch = name == "loss_share" or (name == "gathered" and is_of_evaluation(module, call))
+    return JOINING.search(name) is not None and not is_of_patch
+
+
+def is_of_evaluation(module: Module, call: ast.Call) -> bool:
+    """``x = gathered(x)`` right behind a loop, as a patch inserts it for an evaluation."""
+    stmt = module.statement(call)
+    above = module.parents[stmt]
+    if isinstance(above, ast.If) and mentions(above.test, "is_initialized"):
+        stmt = above
+    block = module.body(stmt)
+    before = block[: block.index(stmt)]
+    while before and mentions(before[-1], "gathered") and not isinstance(before[-1], ast.For):
+        before.pop()
+    return bool(before) and isinstance(before[-1], ast.For)
 
 
 def with_gradients(body: list[ast.stmt]) -> set[str]:

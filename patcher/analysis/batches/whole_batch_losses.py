@@ -30,6 +30,7 @@ from ..training.train_loops import TrainLoop
 from .batch_scales import MOMENTS, SPREADS, is_over_examples, weights_by_batch
 from .loss_names import names_of_losses
 from .pairs_in_loops import pairs_in_function, pairs_of_examples
+from .seen_by_ranks import is_of_evaluation
 
 LOGARITHMS = ("log", "log2", "log10", "log1p")
 COMPARES = re.compile(r"p_?dist|pair|kernel|mmd|relation|dist_?mat", re.IGNORECASE)
@@ -60,7 +61,7 @@ def losses_of_whole_batches(module: Module) -> Iterator[tuple[Function | None, E
     if module.calls_to(*ASKED) or "@" in module.source.text:
         for function in module.all_functions:
             calls = within(function.body, ast.Call)
-            if any(GATHERS.search(module.last_name(call.func)) for call in calls):
+            if any(gathers(module, call) for call in calls):
                 continue
             evidence = next(evidences(module, function, calls), None)
             if evidence is not None:
@@ -75,11 +76,18 @@ def losses_of_whole_batches(module: Module) -> Iterator[tuple[Function | None, E
             yield module.function(call), (call, f"{name} compares the examples of a batch")
 
 
+def gathers(module: Module, call: ast.Call) -> bool:
+    """Whether a call brings together what ranks have, other than of an evaluation among steps."""
+    name = module.last_name(call.func)
+    is_of_patch = name == "gathered" and is_of_evaluation(module, call)
+    return GATHERS.search(name) is not None and not is_of_patch
+
+
 def evidences_in_steps(loop: TrainLoop) -> Iterator[Evidence]:
     """The same in a step itself, of what its losses are made of."""
     module, body = loop.module, loop.steps.body
     calls = within(body, ast.Call)
-    if any(GATHERS.search(module.last_name(call.func)) for call in calls):
+    if any(gathers(module, call) for call in calls):
         return
     of_losses = names_of_losses(loop)
     yield from pairs_of_examples(module, body, of_losses)

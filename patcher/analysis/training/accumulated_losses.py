@@ -6,9 +6,13 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import everywhere, same_code, within
+from ...source.tree import argument_values, everywhere, mentions, same_code, within
 from ..language.conditions import plain_test
-from .train_loops import TrainLoop
+from .program import Program
+from .train_loops import TrainLoop, is_backward
+
+# Calls that make no loss of what they get.
+OF_NUMBERS = ("int", "len", "max", "min", "print", "range", "round", "tqdm")
 
 
 def counts_on(loop: TrainLoop) -> str:
@@ -72,6 +76,40 @@ def loss_divisions(loop: TrainLoop) -> Iterator[ast.BinOp]:
             and module.text(stmt.target) in names
         ):
             yield node
+
+
+def adds_gradients_up(program: Program, loop: TrainLoop) -> bool:
+    """Whether nothing divides by the number of micro-batches that an option tells.
+
+    Neither the losses nor the gradients, in the loop or in a function that it calls.
+    """
+    wanted, module = loop.accumulation, loop.module
+    if not isinstance(wanted, ast.Attribute | ast.Name) or loop.goes_back_elsewhere:
+        return False
+    calls = loop.backwards
+    if not all(is_backward(call) and isinstance(call.func, ast.Attribute) for call in calls):
+        return False
+    bodies: list[list[ast.stmt]] = [loop.steps.body]
+    bodies += [function.body for _, function in program.functions_below(module, *loop.steps.body)]
+    return not any(
+        weighs_by(node, module.last_name(wanted))
+        for body in bodies
+        for kind in (ast.BinOp, ast.AugAssign, ast.Call)
+        for node in within(body, kind)
+    )
+
+
+def weighs_by(node: ast.AST, name: str) -> bool:
+    """Whether something is divided or multiplied by a name, or a call may do so."""
+    match node:
+        case ast.BinOp(op=ast.Div(), right=value) | ast.AugAssign(op=ast.Div(), value=value):
+            return mentions(value, name)
+        case ast.BinOp(op=ast.Mult(), left=ast.BinOp(op=ast.Div()), right=value):
+            return mentions(value, name)
+        case ast.Call(func=func):
+            is_of_numbers = isinstance(func, ast.Name) and func.id in OF_NUMBERS
+            return not is_of_numbers and any(mentions(each, name) for each in argument_values(node))
+    return False
 
 
 def scaled(module: Module, loss: ast.expr) -> list[ast.expr]:
