@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.effects.early_reads import EXISTS
+from ..analysis.effects.early_reads import EXISTS, early_reads
 from ..analysis.effects.file_effects import file_uses
+from ..analysis.effects.in_turn import goes_in_turn, statements_around
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.names import answered_once
 from ..analysis.language.training_calls import GRADLESS
 from ..analysis.ranks.before_group import runs_before_group
-from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
+from ..analysis.ranks.rank_reach import RANKS, is_surely_entered, roles_reaching
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Import, Insert
 from ..source.module import Module
@@ -20,6 +21,7 @@ from ..source.tree import (
     Function,
     argument,
     everywhere,
+    is_elif,
     is_false,
     is_inside,
     is_true,
@@ -75,9 +77,21 @@ def fetching_tests(program: Program, module: Module) -> list[tuple[ast.If, ast.C
             if call in fetched or (call in loops and is_inside(loops[call], test))
         ]
         writing = [call for call in calls if not fetching for _ in writes(program, module, call)]
-        if fetching or (len(writing) >= SEVERAL and not runs_model(program, module, branch)):
+        if len(writing) < SEVERAL and not fetching:
+            own = [call for call in calls if any(program.callees(module, call))]
+            writing = own if own and reads_back(program, module, branch) else []
+        if fetching or (writing and not runs_model(program, module, branch)):
             found.append((test, (fetching or writing)[0]))
     return found
+
+
+def reads_back(program: Program, module: Module, branch: list[ast.stmt]) -> bool:
+    """Whether code reads what rank 0 alone has written there: a rank that made it has no file."""
+    bodies = [(module, branch)]
+    bodies += [
+        (where, function.body) for where, function in program.functions_below(module, *branch)
+    ]
+    return any(True for where, body in bodies for _ in early_reads(program, where, body))
 
 
 def runs_model(program: Program, module: Module, branch: list[ast.stmt]) -> bool:
@@ -181,50 +195,12 @@ def is_fetched_here(program: Program, module: Module, node: ast.AST) -> bool:
     )
 
 
-def goes_in_turn(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
-    """Whether rank 0 comes to a place first, by barriers before and behind a statement around it.
-
-    Or around the statements that call its function, also through others.
-    """
-    if any(is_between_barriers(program, module, stmt) for stmt in statements_around(module, node)):
-        return True
-    function = module.function(node)
-    callers = [] if function is None or depth > MAX_DEPTH else program.callers(function)
-    return bool(callers) and all(
-        goes_in_turn(program, where, call, depth + 1) for where, call in callers
-    )
-
-
-def statements_around(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
-    """The statement of a node and those around it in its function."""
-    for each in (node, *module.ancestors(node)):
-        if isinstance(each, FUNCTIONS):
-            return
-        if isinstance(each, ast.stmt):
-            yield each
-
-
-def is_between_barriers(program: Program, module: Module, stmt: ast.stmt) -> bool:
-    """Whether the other ranks wait before a statement, and rank 0 lets them go behind it."""
-    block = module.body(stmt)
-    index = block.index(stmt)
-    sides = (block[:index][-1:], block[index + 1 :][:1])
-    roles = [
-        {
-            role
-            for each in side
-            for call in within([each], ast.Call)
-            if module.last_name(call.func) == "barrier"
-            for role in roles_reaching(program, module, call) & RANKS
-        }
-        for side in sides
-    ]
-    return roles == [{Role.OTHER}, {Role.MAIN}]
-
-
 def rank_0_first(program: Program, module: Module, test: ast.If) -> list[tuple[Module, Edit]]:
     """Edits that let rank 0 pass a test for a file first; none where ranks may not meet there."""
-    anchors = list(anchors_of(program, module, test, 0))
+    whole = test
+    while isinstance(above := module.parents[whole], ast.If) and is_elif(above, whole):
+        whole = above
+    anchors = list(anchors_of(program, module, whole, 0))
     if not anchors or None in anchors:
         return []
     edits: list[tuple[Module, Edit]] = []

@@ -29,6 +29,7 @@ from ..analysis.effects.early_reads import (
     where_it_is_found,
 )
 from ..analysis.effects.file_effects import folder_of
+from ..analysis.effects.in_turn import goes_in_turn
 from ..analysis.effects.met_between import waits_between
 from ..analysis.effects.path_text import is_option
 from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
@@ -118,9 +119,9 @@ def findings(program: Program) -> Iterator[Finding]:
         early = dict(reads_behind_saves(program, module, saves, folders))
         early = {**dict(read_through_calls(program, module)), **early}
         for call, saved in early.items():
-            if not any(
-                waits_for_both(module, each, saved, call) for each in early
-            ) and not comes_behind_rank_0(program, module, call):
+            if not any(waits_for_both(module, each, saved, call) for each in early) and not (
+                comes_behind_rank_0(program, module, call) or goes_in_turn(program, module, call)
+            ):
                 yield too_early(program, module, call, saved)
         yield from perhaps_too_early(program, module, early)
 

@@ -19,6 +19,7 @@ Source       torch.distributed.barrier; torchvision.datasets.utils.download_and_
 import ast
 from collections.abc import Iterator
 
+from ..analysis.effects.in_turn import goes_in_turn
 from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.objects import classes_above, named_definition
@@ -27,7 +28,7 @@ from ..analysis.ranks.spawning import starting_calls
 from ..analysis.training.program import Program
 from ..editing.edits import Define, Edit, Rewrite
 from ..findings import Finding, Safety, Severity
-from ..fixes.rank_0_first import fetching_tests, goes_in_turn, rank_0_first
+from ..fixes.rank_0_first import fetching_tests, rank_0_first
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_false, precedes
 
