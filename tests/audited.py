@@ -937,6 +937,88 @@ READ: list[tuple[str, str, str, str]] = [
         "unknown",
     ),
     (
+        "an attack that a rank leaves once the list of those left is empty",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data import DataLoader, DistributedSampler
+        def attacked(model, criterion, images, labels, args):
+            for number in range(args.passes):
+                images.requires_grad_(True)
+                scores = model(images)
+                left = []
+                for index in range(len(labels)):
+                    if scores[index].argmax() == labels[index]:
+                        left.append(index)
+                criterion(scores, labels).backward()
+                if len(left) == 0:  # here
+                    return images
+                images = images.detach()[left]
+            return images
+        def main(args, model, data, criterion, optimizer):
+            dist.init_process_group("gloo")
+            loader = DataLoader(data, 4, sampler=DistributedSampler(data))
+            model = DistributedDataParallel(model)
+            for images, labels in loader:
+                images = attacked(model, criterion, images, labels, args)
+                loss = criterion(model(images), labels)
+                loss.backward()
+                optimizer.step()
+        """,
+        "O6",
+        "unknown",
+    ),
+    (
+        "an evaluation that is shared out, by the loss of each rank",
+        """
+        import torch
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data import DataLoader, DistributedSampler
+        def score(model):
+            hits = torch.zeros(1)
+            dist.all_reduce(hits)
+            return hits
+        def main(model, data, criterion, optimizer):
+            dist.init_process_group("gloo")
+            loader = DataLoader(data, 4, sampler=DistributedSampler(data))
+            model = DistributedDataParallel(model)
+            for epoch in range(9):
+                loader.sampler.set_epoch(epoch)
+                total = 0.0
+                for images, labels in loader:
+                    loss = criterion(model(images), labels)
+                    loss.backward()
+                    optimizer.step()
+                    total += loss.item()
+                if total < 3:
+                    best = score(model)  # here
+        """,
+        "O6",
+        "violated",
+    ),
+    (
+        "a model that is loaded whole behind its wrapper",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+        from torch.utils.data import DataLoader, DistributedSampler
+        def main(args, model, data, criterion, optimizer):
+            torch.distributed.init_process_group("gloo")
+            loader = DataLoader(data, 4, sampler=DistributedSampler(data))
+            model = DistributedDataParallel(model)
+            if args.resume:
+                model = torch.load(args.resume)["model"]  # here
+            for images, labels in loader:
+                loss = criterion(model(images), labels)
+                loss.backward()
+                optimizer.step()
+        """,
+        "O2",
+        "unknown",
+    ),
+    (
         "an attack that a rank leaves once none is left of its own batch",
         """
         import torch

@@ -6,19 +6,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cases import module
-from ddpfix.fixtures.tiny import copy_family
 from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.capabilities import Capability, select_capabilities
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.engine.rounds import apply_round
 from forked import Forge, Job, Run
+from lone_copies import lone_copy
 
 
 def plain_and_capable(folder: Path, names: Sequence[str]) -> tuple[Path, Path]:
     """Family A, patched without capabilities and with those named."""
     paths = []
     for name, capabilities in (("plain", ()), ("capable", select_capabilities(names))):
-        paths.append(copy_family("bigclonebench", folder / name))
+        paths.append(lone_copy(folder / name))
         result = patch(paths[-1], capabilities=capabilities)
         assert (result.refusal, result.capability_failures) == ("", ())
         result.write()

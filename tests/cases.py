@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import inspect
 import json
 import textwrap
@@ -33,13 +34,24 @@ def changes(before: str, after: str) -> str:
     """
     lines = difflib.unified_diff(before.splitlines(), after.splitlines(), lineterm="", n=1)
     text = "".join(f"{'' if line == ' ' else line}\n" for line in list(lines)[2:])
+    for first, whole in _things_of_ours():
+        text = text.replace(whole, f"+{first} ...\n")
+    return text
+
+
+@functools.cache
+def _things_of_ours() -> list[tuple[str, str]]:
+    """The first line of each function and class that a patch may add, and what a diff adds then.
+
+    Cached, because inspect parses the whole file for each class.
+    """
+    things = []
     for thing in vars(inserts).values():
         if getattr(thing, "__module__", "") == inserts.__name__:
             lines = inspect.getsource(thing).splitlines()
             first = next(line for line in lines if line.startswith(("def ", "class ")))
-            whole = "".join(f"+{line}\n" for line in lines)
-            text = text.replace(whole, f"+{first} ...\n")
-    return text
+            things.append((first, "".join(f"+{line}\n" for line in lines)))
+    return things
 
 
 def found(code: str, text: str) -> list[Finding]:

@@ -33,7 +33,9 @@ class ImportedCopy:
         (folder / "path").mkdir()
         (folder / "path" / "ddpfix").symlink_to(self.root)
         scripts = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-        self.environment = os.environ | {"PYTHONPATH": str(folder / "path"), "PATH": scripts}
+        # Bytecode is kept: else each process compiles the whole package.
+        inherited = {k: v for k, v in os.environ.items() if k != "PYTHONDONTWRITEBYTECODE"}
+        self.environment = inherited | {"PYTHONPATH": str(folder / "path"), "PATH": scripts}
 
     def run(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run ``python`` with these arguments in the copy."""

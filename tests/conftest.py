@@ -34,7 +34,7 @@ LONG = (
     *("test_memory_card", "test_capability_flags", "test_detector_compiled", "test_emit"),
     *("test_capability_lora", "test_capability_checkpointing", "test_direct"),
     *("test_emit_elsewhere", "test_capability_loader", "test_packaging"),
-    *("test_data_parallel_runs", "test_pre_commit", "test_verify_verdicts", "test_card_locks"),
+    *("test_pre_commit", "test_verify_verdicts", "test_card_locks"),
 )
 NVML_SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
 

@@ -10,10 +10,11 @@ from pathlib import Path
 
 import numpy
 from attrs import evolve, frozen
-from ddpfix.fixtures.tiny import Kind, build_clone_data, build_model, clone_arguments, copy_family
+from ddpfix.fixtures.tiny import Kind, build_clone_data, build_model, clone_arguments
 from ddpfix.launchers.trace.events import Parameters
 from ddpfix.patcher.engine.patch import patch
 from forked import Job, Run
+from lone_copies import lone_copy
 from test_shapes import DATA, SHAPES, Shape, copies
 
 EXAMPLES, BATCH = 157, 16  # 9 batches of 16 and one of 13: neither 2 nor 3 ranks divide both
@@ -85,9 +86,7 @@ def shape(which: Shape, folder: Path, *, double: bool = False) -> Pair:
 
 def family(kind: Kind, folder: Path, *, epochs: int = 2, double: bool = False) -> Pair:
     """A variant of family A with a tiny model; ``double``: it computes in fp64."""
-    untouched, patched = (
-        copy_family("bigclonebench", folder / name) for name in ("original", "patched")
-    )
+    untouched, patched = (lone_copy(folder / name) for name in ("original", "patched"))
     for script in (untouched, patched) if double else ():
         text = script.read_text("utf-8")
         assert MADE in text

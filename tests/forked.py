@@ -8,6 +8,7 @@ variables that torchrun would set, and a store that serves as the agent's.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import json
@@ -16,6 +17,7 @@ import runpy
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -46,7 +48,8 @@ class Job:
     """A run to be made in ``folder``; ``world`` is None for a script outside any process group.
 
     ``prelude`` is a Python file that each rank runs first, to look into what the script does: it
-    finds the path for what it saw in the variable SEEN, which ``Run.seen`` reads as JSON.
+    finds the path for what it saw in the variable SEEN, which ``Run.seen`` reads as JSON. ``cwd``
+    is the current folder of the ranks; without it they have the one of the tests.
     """
 
     folder: Path
@@ -55,6 +58,7 @@ class Job:
     world: int | None = None
     options: Sequence[str] = ()
     prelude: Path | None = None
+    cwd: Path | None = None
 
 
 @frozen
@@ -135,6 +139,7 @@ def _words(job: Job) -> dict[str, Any]:
     return {
         "folder": str(job.folder),
         "prelude": str(job.prelude) if job.prelude else None,
+        "cwd": str(job.cwd) if job.cwd else None,
         "world": job.world,
         "argv": [*options, *job.options, str(job.script), *job.arguments],
         "sealed": False,
@@ -151,6 +156,7 @@ def _words_of(what: Command, folder: Path, prelude: Path | None) -> dict[str, An
     return {
         "folder": str(folder),
         "prelude": str(prelude) if prelude else None,
+        "cwd": None,
         "world": worlds[0] if worlds else None,
         "argv": argv[argv.index(tracers[sealed]) + 1 :],
         "sealed": sealed,
@@ -165,6 +171,9 @@ def serve() -> None:
     """Answer each line of jobs with the exit statuses of their ranks."""
     for name in SHARED:
         importlib.import_module(name)
+    from transformers.conversion_mapping import get_checkpoint_conversion_mapping
+
+    get_checkpoint_conversion_mapping("")  # compiles a thousand patterns, once for all models
     gc.freeze()  # else every child's end copies and frees all that was imported
     for line in sys.stdin:
         jobs = json.loads(line)
@@ -236,12 +245,36 @@ def become(job: dict[str, Any], rank: int, variables: dict[str, str]) -> NoRetur
     with Path(os.devnull).open("rb") as nothing:
         os.dup2(nothing.fileno(), 0)
     os.environ.update(variables)
+    if job["cwd"]:
+        os.chdir(job["cwd"])
     if job["prelude"]:
         os.environ["SEEN"] = str(Path(job["folder"]) / f"seen{rank}.json")
         runpy.run_path(job["prelude"])
     if job["sealed"]:
         seal()
-    main(job["argv"])
+    imported = {*sys.modules} - {"__main__"}
+    try:
+        main(job["argv"])
+    except SystemExit as end:
+        status = end.code
+    leave(status, imported)
+
+
+def leave(status: object, imported: set[str]) -> NoReturn:
+    """End as the interpreter does, except that what all runs share is not taken down.
+
+    To free it is to copy it, page by page, which takes longer than a tiny run.
+    """
+    if isinstance(status, str):
+        print(status, file=sys.stderr)
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
+    atexit._run_exitfuncs()
+    for name in {*sys.modules} - imported:
+        vars(sys.modules[name]).clear()  # a file that is still open is written when it is freed
+    gc.collect()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status if isinstance(status, int) else int(status is not None))
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cases import found
 from ddpfix.patcher.engine.patch import patch
+from forked import Forge
 from started_ranks import results
 
 SCRIPT = """\
@@ -131,11 +132,13 @@ def test_a_part_behind_the_wrapper_is_told() -> None:
 
 
 @pytest.mark.parametrize("which", ["thawed", "a new head"])
-def test_two_ranks_train_both_to_the_weights_of_one(which: str, tmp_path: Path) -> None:
+def test_two_ranks_train_both_to_the_weights_of_one(
+    which: str, tmp_path: Path, forge: Forge
+) -> None:
     path = tmp_path / "train.py"
     path.write_text(CHANGED[which])
     (change,) = patch(path).changes
     of_ranks = tmp_path / "of_ranks.py"
     of_ranks.write_text(change.text)
-    alone, ranks = results(path, of_ranks, 12)
+    alone, ranks = results(forge, path, of_ranks, 12)
     assert ranks == [pytest.approx(alone, rel=1e-4)] * 2

@@ -15,7 +15,7 @@ import pytest
 import torch
 from attrs import frozen
 from cases import module
-from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments, copy_family
+from ddpfix.fixtures.tiny import build_clone_data, build_model, clone_arguments
 from ddpfix.launchers.verify import trace_compare as compare
 from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.capabilities import select_capabilities
@@ -26,6 +26,7 @@ from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.engine.rounds import apply_round
 from ddpfix.patcher.findings import Finding
 from forked import Forge, Job, Run
+from lone_copies import lone_copy
 from test_shapes import SHAPES, copies, files, files_below
 
 PRELUDE = Path(__file__).parent / "preludes" / "killing.py"
@@ -57,7 +58,7 @@ class Subject:
 @pytest.fixture(scope="module")
 def family(tmp_path_factory: pytest.TempPathFactory) -> Subject:
     folder = tmp_path_factory.mktemp("family")
-    script = copy_family("bigclonebench", folder / "script")
+    script = lone_copy(folder / "script")
     result = patch(script, capabilities=[RESUME])
     assert (result.refusal, result.capability_failures) == ("", ())
     result.write()
@@ -244,7 +245,7 @@ def unchanged(
     forge: Forge, family: Subject, tmp_path_factory: pytest.TempPathFactory
 ) -> dict[str, Run]:
     """Family A patched without the capability, and with it but without its flags."""
-    plain = copy_family("bigclonebench", tmp_path_factory.mktemp("plain"))
+    plain = lone_copy(tmp_path_factory.mktemp("plain"))
     patch(plain).write()
     without = Subject(family.folder, plain, family.words)
     jobs = [

@@ -78,3 +78,13 @@ def test_a_module_that_the_run_names_is_told(script: Path) -> None:
     assert told in run("patch", "--dry-run", script).stderr
     script.write_text(BY_NAME.format(name='"json"'))
     assert "not read" not in run("check", script).stderr
+
+
+def test_a_module_that_an_imported_one_finds_by_an_option_is_named(script: Path) -> None:
+    package = script.parent / "solver"
+    package.mkdir()
+    package.joinpath("__init__.py").write_text(
+        "import importlib\n\ndef Solver(kind, *rest):\n"
+        '    return importlib.import_module("solver." + kind).make(*rest)\n'
+    )
+    assert 'importlib.import_module("solver." + kind)' in run("check", script).stderr

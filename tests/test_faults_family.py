@@ -10,10 +10,11 @@ import pytest
 import torch
 from click.testing import CliRunner
 from ddpfix.cli import ddpfix
-from ddpfix.fixtures.tiny import build_clone_data, build_model, copy_family
+from ddpfix.fixtures.tiny import build_clone_data, build_model
 from ddpfix.patcher.capabilities import select_capabilities
 from ddpfix.patcher.engine.patch import patch
 from faults import Place
+from lone_copies import lone_copy
 
 RECIPE = """
 description = "for tests"
@@ -86,7 +87,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     """Where the patched script has been launched once, undisturbed."""
     folder = tmp_path_factory.mktemp("family")
     place = Place(folder)
-    script = copy_family("bigclonebench", folder / "script")
+    script = lone_copy(folder / "script")
     result = patch(script, capabilities=select_capabilities(["resume"]))
     assert (result.refusal, result.capability_failures) == ("", ())
     result.write()

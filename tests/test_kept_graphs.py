@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cases import found
 from ddpfix.patcher.engine.patch import patch
+from forked import Forge
 from started_ranks import results
 
 SCRIPT = """\
@@ -98,12 +99,12 @@ def test_what_ranks_cannot_average_is_told() -> None:
     assert not finding.edits
 
 
-def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path) -> None:
+def test_ranks_end_with_the_weights_of_one_process(tmp_path: Path, forge: Forge) -> None:
     original, script_of_ranks = tmp_path / "one.py", tmp_path / "train.py"
     original.write_text(script(*AGAIN["a step for each"]))
     script_of_ranks.write_text(original.read_text())
     patch(script_of_ranks).write()
-    alone, ranks = results(original, script_of_ranks, 8)
+    alone, ranks = results(forge, original, script_of_ranks, 8)
     assert ranks[0] == ranks[1]
     assert ranks[0] == pytest.approx(alone, rel=1e-4)
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from ddpfix.patcher.engine.patch import patch
+from forked import Forge
 from started_ranks import results
 
 SCRIPT = """\
@@ -82,12 +83,12 @@ def test_what_no_optimizer_has_is_no_reason(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("which", ["by an optimizer of its own", "in a group"])
-def test_two_ranks_end_with_the_weights_of_one(which: str, tmp_path: Path) -> None:
+def test_two_ranks_end_with_the_weights_of_one(which: str, tmp_path: Path, forge: Forge) -> None:
     made, step = TRAINED[which]
     path = tmp_path / "train.py"
     path.write_text(SCRIPT.format(made=made, step=step))
     (change,) = patch(path).changes
     of_ranks = tmp_path / "of_ranks.py"
     of_ranks.write_text(change.text)
-    alone, ranks = results(path, of_ranks, 12)
+    alone, ranks = results(forge, path, of_ranks, 12)
     assert ranks == [pytest.approx(alone, rel=1e-4)] * 2

@@ -129,7 +129,9 @@ SMOOTH = "nn.functional.smooth_l1_loss(made[mask], wanted[mask], size_average=Tr
         ("torch.masked_select(made - wanted, mask).mean()", "drawn(batch)", "depth_loss", 1),
         ("-spread(made[mask]).log_prob(wanted[mask]).mean()", "batch > 0", "depth_loss", 1),
         ("(made - wanted).masked_select(mask).sum()", "drawn(batch)", "depth_loss", 0),
-        (SMOOTH, "rows_of(batch)", "depth_loss", 0),  # it may select as many everywhere
+        (SMOOTH.replace("[mask]", "[rows]"), "batch > 0", "depth_loss", 0),  # as many everywhere
+        (SMOOTH.replace("[mask]", "[valid_mask]"), "batch > 0", "depth_loss", 1),
+        (SMOOTH.replace("[mask]", "[batch['mask']]"), "batch > 0", "depth_loss", 1),
         (SMOOTH, "batch > 0", "score", 0),
         (SMOOTH.replace("size_average=True", "reduction='none'"), "batch > 0", "depth_loss", 0),
         (SMOOTH.replace("mask", "0"), "batch > 0", "depth_loss", 0),
@@ -172,6 +174,8 @@ COUNTS = [
     ("n = max(1, mask.float().sum())", "loss = (losses.sum() + 1) / n", True),
     ("n = torch.clamp(mask.sum(), min=1)", "loss = (losses.sum() + 1) / n", True),
     ("n = mask.sum() + 1e-6", "loss = (losses.sum() + 1) / n", True),
+    ("n = mask.sum()", "loss = (losses.sum() + 1) / (n + epsilon)", True),
+    ("n = mask.sum()", "loss = (losses.sum() + 1) / (n + len(labels))", False),
     ("n = torch.nonzero(mask, as_tuple=False).size()[0]", "loss = losses.sum() / n", True),
     ("n = 2", "loss = n * losses.sum() / (mask.nonzero().size(0))", True),
     ("found = mask.nonzero()\n    n = max(1, len(found))", "loss = (losses.sum() + 1) / n", True),
@@ -206,6 +210,30 @@ def test_a_loss_over_the_number_of_positives_is_noted(count: str, mean: str, is_
 def test_a_mean_by_a_mask_that_is_multiplied_is_noted(mean: str, is_told: bool) -> None:
     told = found("DF310", script(mean=mean, mask="pass"))
     assert ["what labels leaves in" in each.because for each in told].count(True) == is_told
+
+
+ALIAS = """\
+import torch
+def depth_loss(made, wanted):
+    mask = wanted > 0
+    return torch.nn.functional.l1_loss(made[mask], wanted[mask])
+loss_of = depth_loss
+def step(model, batch{own}):
+    loss = loss_of(model(batch), batch)
+    loss.backward()
+model = torch.nn.parallel.DistributedDataParallel(net)
+def main():
+    for batch in loader:
+        step(model, batch)
+        optimizer.step()
+main()
+"""
+
+
+@pytest.mark.parametrize(("own", "count"), [("", 1), (", loss_of=other", 0)])
+def test_a_loss_under_another_name_of_the_module_is_read(own: str, count: int) -> None:
+    told = [each.because for each in found("DF310", ALIAS.format(own=own))]
+    assert len([because for because in told if "mask leaves in" in because]) == count
 
 
 JOINED = """\

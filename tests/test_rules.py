@@ -991,6 +991,33 @@ FIX = [
         -        model = DDP(model)
         +        model = DDP(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
         """),  # noqa: E501
+    ("DF301", "apex's wrapper, imported below its first call", """
+        import torch
+        torch.distributed.init_process_group('gloo')
+        def main(args, model, teacher):
+            teacher.to(args.device)
+            if args.local_rank != -1:
+                teacher = DDP(teacher)
+            model.to(args.device)
+            if args.local_rank != -1:
+                from apex.parallel import DistributedDataParallel as DDP
+                model = DDP(model)
+            for batch in loader:
+                model(batch).backward()
+        """, """
+        @@ -5,7 +5,8 @@
+             if args.local_rank != -1:
+        -        teacher = DDP(teacher)
+        +        from torch.nn.parallel import DistributedDataParallel as DDP
+        +        teacher = DDP(teacher, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             model.to(args.device)
+             if args.local_rank != -1:
+        -        from apex.parallel import DistributedDataParallel as DDP
+        -        model = DDP(model)
+        +        from torch.nn.parallel import DistributedDataParallel as DDP
+        +        model = DDP(model, device_ids=[torch.cuda.current_device()] if torch.cuda.is_available() else None, find_unused_parameters=True)
+             for batch in loader:
+        """),  # noqa: E501
     ("DF301", "an object's model, on this rank's card", """
         import torch
         torch.distributed.init_process_group('gloo')

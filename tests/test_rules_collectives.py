@@ -200,7 +200,8 @@ TESTED_STEPS = {
     "if math.isnan(loss):\n                print(step)\n            else:": (
         "if on_any_rank(math.isnan(loss)):\n                print(step)\n            else:"
     ),
-    "if loss.item() > 0.1:": "if loss.item() > 0.1:",
+    "if loss.item() > 0.1:": "if mean_of_ranks(loss.item()) > 0.1:",
+    "if loss.item() > 0.1 and args.all:": "if loss.item() > 0.1 and args.all:",
 }
 
 
@@ -345,12 +346,12 @@ if __name__ == "__main__":
          from torch.utils.data.distributed import DistributedSampler
         +
         +
-        +def on_any_rank(test): ...
+        +def mean_of_ranks(value): ...
 
         @@ -15,3 +24,3 @@
                      loss = model(batch)
         -            if loss > 10: return
-        +            if on_any_rank(loss > 10): return
+        +            if mean_of_ranks(loss) > 10: return
                      loss.backward()
         """),
     ("the others leave with rank 0", loop(behind="""
@@ -903,7 +904,7 @@ def test_ranks_that_count_by_their_losses_do_so_by_the_mean_of_them() -> None:
 @pytest.mark.parametrize(
     ("test", "after"),
     [
-        ("loss.item() > 9 * first", "if on_any_rank(loss.item() > 9 * first):"),
+        ("loss.item() > 9 * first", "if mean_of_ranks(loss.item()) > 9 * first:"),
         ("(step + 1) % 4 != 0", ""),
     ],
 )

@@ -42,3 +42,12 @@ def test_the_first_layer_is_told(layer: str) -> None:
     (finding,) = found("DF311", MODEL.format(layer=layer, wrapped=PARALLEL))
     assert finding.because.endswith(" sees the examples of one rank at a time")
     assert not finding.edits
+
+
+@pytest.mark.parametrize("layer", ["SynchronizedBatchNorm2d(4)", "partial(InPlaceABNSync)(4)"])
+def test_statistics_that_cards_shared_are_told_to_be_of_one_rank(layer: str) -> None:
+    text = (
+        MODEL.format(layer=layer, wrapped=PARALLEL) + "isinstance(model, SynchronizedBatchNorm2d)"
+    )
+    (finding,) = found("DF311", text)
+    assert "among the cards of DataParallel" in finding.because

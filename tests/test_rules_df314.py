@@ -139,3 +139,24 @@ for batch in loader:
 save(net, "net.pt")
 """
     assert len(found("DF314", text)) == told
+
+
+@pytest.mark.parametrize(
+    ("passed", "told"),
+    [('{"net": net}', True), ('{"net": net.module}', False), ("net.state_dict()", False)],
+)
+def test_what_callers_hand_to_a_saver_is_read_there(passed: str, told: bool) -> None:
+    text = f"""\
+import torch
+torch.distributed.init_process_group("gloo")
+def keep(state, path):
+    torch.save(state, path)
+def save(state):
+    keep(state, "last.pt")
+net = {WRAP}
+for batch in loader:
+    net(batch).mean().backward()
+    optimizer.step()
+save({passed})
+"""
+    assert [each.at.id for each in found("DF314", text) if hasattr(each.at, "id")] == ["net"] * told

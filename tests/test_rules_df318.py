@@ -90,7 +90,34 @@ NOOP: list[tuple[str, str]] = [
         script(first="each = losses.ArcFaceLoss(10, 4)", result="each(x, y)")),
 ]  # fmt: skip
 
+LOOPED = """total = 0
+    for i in range({count}):
+        for j in range({count}):
+            total = total + {pair}"""
+NOOP += [
+    (sentence, script(first=LOOPED.format(count=count, pair=pair), result=result))
+    for sentence, count, pair, result in [
+        ("pairs of classes", "classes", "near(x[i], x[j])", "total"),
+        ("rows of one example each", "len(x)", "near(x[i], y[i]) * j", "total"),
+        ("pairs that are printed", "len(x)", "near(x[i], x[j]).item()", "x.mean() + total * 0"),
+        ("pairs that are no part of the loss", "len(x)", "near(x[i], x[j])", "x.mean()"),
+    ]
+]
 TOLD: list[tuple[str, str, str]] = [
+    (
+        "pairs of examples in two loops",
+        script(first=LOOPED.format(count="len(x)", pair="near(x[i], x[j])"), result="total / 2"),
+        "near(x[i], x[j]) compares each example with the others",
+    ),
+    (
+        "pairs in a step, by another name and a number of the batch",
+        script(
+            step="total, n = 0, x.size(0)\n        for i in range(n):\n"
+            "            for j in range(i + 1, n):\n                other = (j + 1) % n\n"
+            "                total += x[i] @ y[other]\n        loss = model(x) + total"
+        ),
+        "x[i] @ y[other] compares each example with the others",
+    ),
     (
         "singular values of predictions",
         script(first="p = x.softmax(1)", result="-torch.svd(p)[1].mean()"),

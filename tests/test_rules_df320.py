@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from audited import audited
 from cases import found
 
 SCRIPT = """
@@ -101,3 +102,32 @@ def test_ranks_that_part_are_an_error(name: str, text: str) -> None:
 def test_hooks_are_noted(name: str, text: str) -> None:
     (finding,) = found("DF320", text)
     assert "before the average" in finding.because, name
+
+
+AVERAGING = """
+def average_gradients(model):
+    for p in model.parameters():
+        torch.distributed.all_reduce(p.grad)
+        p.grad /= torch.distributed.get_world_size()
+"""
+CLIP = "torch.nn.utils.clip_grad_norm_(model.parameters(), 1)"
+
+
+@pytest.mark.parametrize(
+    ("steps", "is_told"),
+    [
+        (f"{CLIP}\n        average_gradients(model)", True),
+        (f"if args.clip: {CLIP}\n        average_gradients(model)", True),
+        (f"if args.clip: {CLIP}\n        else: average_gradients(model)", False),
+        (f"average_gradients(model)\n        {CLIP}", False),
+        (f"{CLIP}\n        more(x).backward()\n        average_gradients(model)", False),
+    ],
+)
+def test_gradients_are_clipped_behind_the_average(steps: str, is_told: bool) -> None:
+    text = AVERAGING + script(after=steps).replace(
+        "model = torch.nn.parallel.DistributedDataParallel(Net())", "model = Net()"
+    )
+    told = [each for each in found("DF320", text) if "before line" in each.because]
+    assert len(told) == is_told
+    lines = [line for code, answer, line in audited(text) if (code, answer) == ("O2", "violated")]
+    assert bool(lines) is is_told

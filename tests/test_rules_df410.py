@@ -186,3 +186,82 @@ def test_rank_0_draws_on_and_the_other_draws_apart(forge: Forge, tmp_path: Path)
     assert written(forge, tmp_path, "alone", change.text, None) == written(
         forge, tmp_path, "before", script(), None
     )
+
+
+DATA_SET = """
+import numpy as np
+
+class Set(torch.utils.data.Dataset):
+    def __init__(self, rows):
+        self.rows = rows
+        {made}
+
+    def __getitem__(self, index):
+        x = self.rows[index]
+        {drawn}
+        return x
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(Net())
+optimizer = torch.optim.SGD(model.parameters(), 0.001)
+data = Set(rows)
+sampler = torch.utils.data.distributed.DistributedSampler(data)
+loader = DataLoader(data, batch_size=2, sampler=sampler)
+{ahead}
+for epoch in range(2):
+    sampler.set_epoch(epoch)
+    for x in loader:
+        {step}
+        model(x).mean().backward()
+        optimizer.step()
+"""
+ADDED = "x = x + self.rng.normal(0, 1, 2)"
+
+
+def drawing(made: str = "pass", drawn: str = "pass", ahead: str = "", step: str = "pass") -> str:
+    return (
+        "import random\nimport torch\nfrom torch.utils.data import DataLoader\n"
+        + DATA_SET.format(made=made, drawn=drawn, ahead=ahead, step=step)
+    )
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        drawing("self.rng = np.random.RandomState(0)", ADDED),
+        drawing("self.rng = np.random.default_rng(args.seed)", ADDED),
+        drawing("self.rng = random.Random(3)", "x = x if self.rng.random() < 0.5 else -x"),
+        drawing("self.rng = torch.Generator()", "x = x + torch.randn(2, generator=self.rng)"),
+        drawing(
+            ahead="rng = np.random.default_rng(1)",
+            step="x = x + torch.from_numpy(rng.normal(0, 1, x.shape))",
+        ),
+        drawing(ahead="np.random.seed(1)", step="x = x + torch.tensor(np.random.randn(len(x), 2))"),
+        drawing(
+            ahead="g = torch.Generator().manual_seed(2)",
+            step="x = x + torch.randn(x.shape, generator=g)",
+        ),
+    ],
+)
+def test_noise_of_numpy_and_of_generators_is_noted(text: str) -> None:
+    (finding,) = found("DF410", text)
+    assert not finding.edits
+    assert finding.because.endswith("() draws by a seed that all ranks have")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        drawing("self.rng = np.random.default_rng()", ADDED),
+        drawing("self.rng = np.random.RandomState(args.seed + rank)", ADDED),
+        drawing("self.rng = np.random.RandomState(0); self.rng.shuffle(rows)"),
+        drawing(drawn="rng = np.random.RandomState(index); x = x + rng.normal(0, 1, 2)"),
+        drawing("self.rng = torch.Generator(); self.rng.seed()", ADDED.replace("normal", "rand")),
+        drawing(ahead="rng = random.Random(1)", step="if rng.random() < 0.5: x = -x"),
+        drawing(ahead="np.random.seed(1)", step="share = np.random.beta(1, 1)"),
+        drawing(ahead="rows = np.random.RandomState(0).normal(0, 1, data.shape)"),
+        drawing(step="x = x + torch.tensor(np.random.randn(len(x), 2))"),
+    ],
+)
+def test_what_ranks_draw_apart_or_have_to_draw_alike_is_left_alone(text: str) -> None:
+    assert [each.because for each in found("DF410", text)] == []

@@ -43,6 +43,12 @@ def script(
     return SCRIPT.format(body=lines, end=end, plan=plan, more=more)
 
 
+SCORE = "\ndef score(net):\n    {}\n"
+MEETS, PASSES = SCORE.format("torch.distributed.barrier()"), SCORE.format("net.eval(); net(1)")
+SCORED = f"{CALL}\nif loss < 0.3:\n    score(model)"
+TRIED = script(f"{CALL}\nplan.step(loss)").replace("    for epoch", "    try:\n      for epoch")
+TRIED = TRIED.replace("\nmain(", "    finally: pass\nmain(")
+
 NOOP = [
     ("a schedule that counts epochs", script(f"{CALL}\nplan.step()", plan="StepLR(optimizer, 3)")),
     ("a schedule that gets the epoch", script(f"{CALL}\nplan.step(epoch)")),
@@ -54,6 +60,11 @@ NOOP = [
     ("a rate that the epoch sets",
         script(f"{CALL}\nif epoch > 4:\n    optimizer.param_groups[0]['lr'] = 0.01")),
     ("a number of steps", script(f"{CALL}\nif loss > 99:\n    break", end="return len(loader)")),
+    ("an evaluation in which no rank waits", script(SCORED) + SCORE.format("return net(1)")),
+    ("an evaluation of the module", script(SCORED.replace("(model)", "(model.module)")) + PASSES),
+    ("an evaluation by rank 0 alone, of the module it gets", script(SCORED)
+        + SCORE.format("net = net.module; net.eval(); net(1)")),
+    ("an evaluation by the epoch", script(f"{CALL}\nif epoch > 3:\n    score(model)") + MEETS),
     ("an optimizer that is handed back", script(
         "loss, optimizer = train(model, loader, optimizer)\n"
         "if optimizer.param_groups[0]['lr'] < 1e-5:\n    break", end="return total, optimizer")),
@@ -70,6 +81,19 @@ FIX = [
         "plan.step(loss)", end="return total / len(loader), total * 2"), """
         +        loss = mean_of_ranks(loss)
         +        hits = mean_of_ranks(hits)
+        """),
+    ("an evaluation in which ranks wait for each other", script(SCORED) + MEETS, """
+        +        loss = mean_of_ranks(loss)
+        """),
+    ("an evaluation through the wrapper, which sends buffers", script(SCORED) + PASSES, """
+        +        loss = mean_of_ranks(loss)
+        """),
+    ("the one of two results that decides", script(SCORED.replace("loss =", "loss, rate ="),
+        end="return total / len(loader), optimizer.param_groups[0]['lr']") + MEETS, """
+        +        loss = mean_of_ranks(loss)
+        """),
+    ("what is tried for all epochs", TRIED, """
+        +        loss = mean_of_ranks(loss)
         """),
     ("a loop that is left", script(f"{CALL}\nif loss < 0.1:\n    break"), """
         +        loss = mean_of_ranks(loss)
@@ -203,4 +227,66 @@ def test_what_is_asked_in_another_way_is_only_told(test: str) -> None:
 
 def test_a_file_of_the_best_weights_changes_no_training() -> None:
     text = IN_ONE.format(test="total < best", change="torch.save(kept, 'best.pt')")
-    assert found("DF510", text) == []
+    assert [each.severity for each in found("DF510", text)] == [Severity.NOTE]
+
+
+KEPT = """
+import torch
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+
+def main(net, data):
+    {group}
+    model = torch.nn.parallel.DistributedDataParallel(net)
+    loader = DataLoader(data, sampler=DistributedSampler(data))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    best = 9.0
+    for epoch in range(9):
+        total = 0.0
+        for batch in loader:
+            loss = model(batch)
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        {test}
+
+main(*things())
+"""
+OUR_GROUP = """\
+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+        torch.distributed.init_process_group(backend='gloo', timeout=datetime.timedelta(hours=1))"""
+THEIRS = 'torch.distributed.init_process_group("gloo")'
+BEST = """\
+if total < best:
+            best = total
+            torch.save(net.state_dict(), 'best.pt')"""
+COPY = "kept = copy.deepcopy(net.state_dict())"
+COPIED = BEST.replace(
+    "torch.save(net.state_dict(), 'best.pt')", "kept = deepcopy(net.state_dict())"
+)
+
+
+@pytest.mark.parametrize(
+    ("group", "test", "severities", "line"),
+    [
+        (OUR_GROUP, BEST, [Severity.DEGRADED], "        total = mean_of_ranks(total)\n"),
+        (OUR_GROUP, BEST.replace("total < best", "epoch > 4"), [], ""),
+        (OUR_GROUP, BEST.replace("torch.save", "show"), [], ""),
+        (OUR_GROUP, COPIED, [Severity.DEGRADED], "        total = mean_of_ranks(total)\n"),
+        (OUR_GROUP, BEST.replace("total < best", "meter.worse(total)"), [Severity.DEGRADED], ""),
+        (THEIRS, BEST, [Severity.NOTE], ""),
+    ],
+)
+def test_the_best_weights_are_chosen_by_the_loss_of_all_ranks(
+    group: str, test: str, severities: list[Severity], line: str
+) -> None:
+    text = KEPT.format(group=group, test=test)
+    assert [each.severity for each in found("DF510", text)] == severities
+    assert line in fixed("DF510", text)
+    assert ("mean_of_ranks" in fixed("DF510", text)) is bool(line)
+
+
+def test_the_best_weights_are_chosen_by_what_the_training_returns() -> None:
+    text = script(f"{CALL}\nif loss < 1:\n    torch.save(net.state_dict(), 'best.pt')")
+    (one,) = found("DF510", text)
+    assert (one.severity, fixed("DF510", text)) == (Severity.NOTE, text.lstrip("\n"))

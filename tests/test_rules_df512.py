@@ -5,11 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from capable import made
 from cases import fixed, found, module
 from ddpfix.patcher.analysis.training.program import Program
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Severity
-from started_ranks import TORCHRUN, run
+from forked import Forge, Job
 
 SCRIPT = """
 import torch
@@ -68,6 +69,7 @@ for epoch in range(3):
 DEALT = "sampler=DistributedSampler(data)"
 AVERAGES = [
     "torch.optim.swa_utils.update_bn(loader, average)",
+    "averaging.bn_update(loader, average)",
     "refresh(loader, average)",
     "for x, y in loader:\n    average(x)",
 ]
@@ -228,6 +230,30 @@ def test_gradients_that_are_kept_for_later_are_noted(kept: str, is_told: bool) -
     lines = f"for x, y in loader:\n    loss(model(x), y).backward()\n    fisher += {kept}\n"
     severities = [each.severity for each in found("DF512", script(passed="dev_loader") + lines)]
     assert severities == [Severity.NOTE] * is_told
+
+
+DRAWN = """
+def sensitivity(model, batches):
+    x, y = next(iter(batches))
+    loss(model(x), y).{use}
+    return [p.grad for p in model.parameters()]
+masks = sensitivity(model, {source})
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "source", "count"),
+    [
+        ("backward()", "loader", 1),
+        ("backward()", "dev_loader", 0),
+        ("item()", "loader", 0),
+        ("backward(); optimizer.step()", "loader", 0),
+    ],
+)
+def test_gradients_of_a_batch_that_is_drawn_are_noted(use: str, source: str, count: int) -> None:
+    text = script(passed="dev_loader") + DRAWN.format(use=use, source=source)
+    notes = [each for each in found("DF512", text) if "is drawn here" in each.because]
+    assert [each.severity for each in notes] == [Severity.NOTE] * count
 
 
 COUNTED = """
@@ -394,18 +420,21 @@ if __name__ == "__main__":
 """
 
 
-def test_each_rank_of_a_patched_script_scores_what_one_process_does(tmp_path: Path) -> None:
+def test_each_rank_of_a_patched_script_scores_what_one_process_does(
+    tmp_path: Path, forge: Forge
+) -> None:
     path = tmp_path / "run.py"
     path.write_text(WHOLE_PROGRAM)
-    alone = run(str(path)).splitlines()
+    (tmp_path / "original.py").write_text(WHOLE_PROGRAM)
     result = patch(path)
     assert (result.refusal, result.remaining) == ("", [])
     result.write()
-    ranks = run(*TORCHRUN, str(path))
+    one = Job(tmp_path / "one", tmp_path / "original.py", [])
+    runs = made(forge, [one, Job(tmp_path / "two", path, [], world=2)])
+    alone = [line for line in runs["one"].log.splitlines() if line.startswith("train ")]
     assert [line.partition(" of ")[2] for line in alone] == ["35", "35"]
-    # Two ranks that print at once may share a line.
     assert len(set(alone)) == 1
-    assert ranks.count(alone[0]) == 4
+    assert runs["two"].log.count(alone[0]) == 4
 
 
 COLLECTED = """
@@ -449,3 +478,17 @@ def test_batches_that_a_training_goes_over_again_stay_its_own() -> None:
         "    for x, y in loader", "    for x, y in kept"
     )
     assert not found("DF512", text)
+
+
+@pytest.mark.parametrize("read", ["kept[step]", "kept[0]"])
+@pytest.mark.parametrize("way", ["comprehension", "loop"])
+def test_what_a_step_takes_by_its_number_stays_that_of_its_own_batch(read: str, way: str) -> None:
+    ahead = "kept = [len(y) for _, y in loader]\n"
+    if way == "loop":
+        ahead = "kept = []\nwith torch.no_grad():\n    for x, y in loader:\n"
+        ahead += "        kept.append(net(x))\n"
+    text = script(passed="dev_loader").replace("for epoch", f"{ahead}for epoch")
+    steps = "    for step, (x, y) in enumerate(loader):\n        loss("
+    text = text.replace("    for x, y in loader:\n        loss(", steps)
+    text = text.replace("(model(x), y).backward()", f"(model(x), {read}).backward()")
+    assert len(found("DF512", text)) == (read == "kept[0]")

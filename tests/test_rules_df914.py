@@ -8,6 +8,7 @@ import textwrap
 
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.findings import Severity
 from ddpfix.patcher.rules import df914_words_gone_from_the_trainer as rule
 
 # A sentence, and a script that comes close and is right.
@@ -16,6 +17,14 @@ NOOP: list[tuple[str, str]] = [
         from transformers import Trainer, TrainingArguments
         args = TrainingArguments("out", eval_strategy="epoch", warmup_steps=0.1)
         trainer = Trainer(model, args, processing_class=tokenizer)
+        """),
+    ("words that a class of the script's own declares", """
+        import transformers
+        class Arguments(transformers.TrainingArguments):
+            adafactor: bool = False
+        training_args, = transformers.HfArgumentParser(Arguments).parse_args_into_dataclasses()
+        training_args.logging_dir = "logs"
+        print(training_args.adafactor, training_args.logging_dir)
         """),
     ("arguments of the script's own", """
         from transformers import Trainer
@@ -108,6 +117,17 @@ FIX: list[tuple[str, str, str]] = [
         if not getattr(training_args, 'overwrite_output_dir', False) and not training_args.use_cpu:
             pass
         """),
+    ("what is read of the arguments that a script makes", """
+        from transformers import TrainingArguments
+        args = TrainingArguments("out", eval_strategy="epoch")
+        if args.evaluation_strategy != "no" and args.evaluate_during_training:
+            print(args.group_by_length)
+        """, """
+        from transformers import TrainingArguments
+        args = TrainingArguments("out", eval_strategy="epoch")
+        if args.eval_strategy != "no" and (args.eval_strategy != 'no'):
+            print((args.train_sampling_strategy == 'group_by_length'))
+        """),
     ("what a Trainer is asked behind the training", """
         from transformers import Trainer
         trainer = Trainer(model, args)
@@ -156,6 +176,17 @@ def test_found_and_repaired(before: str, after: str) -> None:
     assert found("DF914", before)
     assert fixed("DF914", before) == textwrap.dedent(after).lstrip("\n")
     assert found("DF914", after) == []
+
+
+def test_what_has_no_word_of_today_is_only_told() -> None:
+    text = """
+        from transformers import TrainingArguments
+        args = TrainingArguments("out")
+        writer = SummaryWriter(args.logging_dir)
+        """
+    (told,) = found("DF914", textwrap.dedent(text))
+    assert (told.because, told.edits) == ("TrainingArguments have no logging_dir", ())
+    assert told.severity is Severity.DEGRADED
 
 
 def test_the_installed_library_says_the_same() -> None:

@@ -383,6 +383,7 @@ def test_what_lies_in_a_table_may_never_be_called(kept: str, is_error: bool) -> 
     ("sampler", "is_error"),
     [
         ("lengths.BucketSampler(data)", False),
+        ("DistributedSampler(Rows(data), shuffle=False)", False),
         ("DistributedSampler(data) if dist.is_initialized() else None", False),
         ("torch.utils.data.RandomSampler(data)", True),
     ],
@@ -525,6 +526,25 @@ if rank == 0:
     print(rest)
 """
     assert found("DF506", GROUP + text + STEPS) == []
+
+
+def test_functions_that_return_themselves_have_callers() -> None:
+    text = """
+def once(f=None):
+    return f or once
+def this(f=None):
+    if f is None:
+        return this
+    return that
+def that(f=None):
+    if f is None:
+        return this
+    return that
+"""
+    program = Program(module(text))
+    for function in program.script.all_functions:
+        assert program.callers(function) == []
+        assert program.possible_callers(function)
 
 
 CALLED = """

@@ -123,6 +123,8 @@ def test_a_block_that_fills_a_file_is_left_to_rank_0(block: str, is_left: bool) 
     assert "is_main_process():\n            with tarfile.open(" in fixed("DF607", archive)
     assert found("DF607", archive.replace('"w:gz"', '"r:gz"')) == []
     assert found("DF607", script('with h5py.File("out.h5") as f:\n            show(f)')) == []
+    lines = "with jsonlines.open(path) as f:\n            show(f)".replace("path", "'a.jsonl'")
+    assert found("DF607", script(lines)) == []
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,21 @@ def test_a_sum_that_nobody_knows_what_is_added_to_is_told_in_a_note(loss: str) -
     assert not finding.edits
 
 
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "loss = F.mse_loss(model(x), y) * len(x)",
+        "loss = x.size(0) * F.mse_loss(model(x), y) + model(x).mean() * y.shape[0]",
+        "loss = 0.5 * (F.mse_loss(model(x), y) * float(len(y)))",
+        "loss = F.mse_loss(model(x), y) * args.size",
+    ],
+)
+def test_a_mean_times_the_examples_of_a_batch_is_told_in_a_note(loss: str) -> None:
+    (finding,) = found("DF312", of_batches(loss))
+    assert (finding.severity, finding.edits) == (Severity.NOTE, ())
+    assert "a mean times the number of a batch's examples" in finding.because
+
+
 SILENT = {
     "a mean and a penalty on weights that have moved": script(
         "loss = F.mse_loss(model(x), y)\n    for name, p in model.named_parameters():\n"
@@ -202,7 +217,13 @@ SILENT = {
     "a sum over the examples of a batch": of_batches("loss = (model(x) - y).sum() / args.size"),
     "a sum that is divided by them in place": of_batches(f"{SUM}\n    loss /= args.size"),
     "a sum that a method divides by them": of_batches(f"{SUM}.div(args.size)"),
-    "a mean of them, made a sum": of_batches("loss = F.mse_loss(model(x), y) * args.size"),
+    "a mean times its share of a step": of_batches(
+        "loss = F.mse_loss(model(x), y) * loss_share(step, loader, args.size)"
+    ),
+    "a mean times its own length": script("loss = F.mse_loss(model(x), y) * x.size(1)"),
+    "a mean of what was a mean times": of_batches(
+        "loss = F.mse_loss(model(x), y) * len(x)\n    loss = loss / args.size"
+    ),
     "a method's weight that nobody knows": script(f"{SUM}.mul(w)"),
     "a class that a function gets": script(
         "loss = total(torch.nn.L1Loss(), model(x), y)",

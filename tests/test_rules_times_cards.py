@@ -215,3 +215,18 @@ def test_a_list_that_the_module_makes_is_cut_there(tmp_path: Path) -> None:
     (change,) = patch(path).changes
     cut = "if torch.distributed.is_initialized():\n    gpus = gpus[:1]  # of this rank\n"
     assert f"gpus = [0, 1]\n{cut}" in change.text
+
+
+@pytest.mark.parametrize(
+    ("numbers", "repaired"),
+    [
+        ("torch.ones(torch.cuda.device_count())",
+            "torch.ones(1 if torch.distributed.is_initialized() else torch.cuda.device_count())"),
+        ("torch.ones(2)", "torch.ones(2)"),
+    ],
+)  # fmt: skip
+def test_a_loss_goes_back_by_one_number_on_each_rank(numbers: str, repaired: str) -> None:
+    text = f"import torch\ntorch.distributed.init_process_group('gloo')\nloss.backward({numbers})\n"
+    new = fixed("DF205", text)
+    assert f"loss.backward({repaired})" in new
+    assert found("DF205", new) == []

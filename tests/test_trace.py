@@ -22,6 +22,7 @@ from ddpfix.launchers.trace.events import (
     Seed,
 )
 from ddpfix.launchers.trace.read import RankTrace, disagreement, read
+from forked import Forge, Job
 
 TRAIN = """
 import argparse, logging, os, random, sys
@@ -152,6 +153,16 @@ def traced(
     return done, read(folder / "trace")[0]
 
 
+def begun(
+    forge: Forge, folder: Path, text: str, *options: str, arguments: Sequence[str] = ()
+) -> tuple[str, RankTrace]:
+    """The same where torch is imported already, for what begins only then."""
+    path = folder / script(folder, text)
+    (done,) = forge.run([Job(folder / "begun", path, arguments, options=options, cwd=folder)])
+    assert done.statuses == (0,), done.log
+    return done.log, done.ranks[0]
+
+
 class Run(NamedTuple):
     plain: subprocess.CompletedProcess[str]
     observed: subprocess.CompletedProcess[str]
@@ -183,8 +194,8 @@ def lines(done: subprocess.CompletedProcess[str]) -> list[str]:
     return sorted(line for line in done.stdout.splitlines() if " loss " in line)
 
 
-def shown(done: subprocess.CompletedProcess[str]) -> list[float]:
-    return [float.fromhex(line.split()[2]) for line in done.stdout.splitlines() if "loss" in line]
+def shown(printed: str) -> list[float]:
+    return [float.fromhex(line.split()[2]) for line in printed.splitlines() if " loss " in line]
 
 
 def test_one_process_computes_the_same_bits_with_and_without_the_tracer(single: Run) -> None:
@@ -209,7 +220,7 @@ def test_saved_weights_are_the_same_bytes_with_and_without_the_tracer(single: Ru
 def test_every_step_has_the_exact_loss_norm_and_learning_rate(single: Run) -> None:
     steps = single.traces[0].steps
     assert [step.number for step in steps] == list(range(1, 13))
-    assert [step.loss for step in steps] == shown(single.observed)
+    assert [step.loss for step in steps] == shown(single.observed.stdout)
     norms = [float.fromhex(line.split()[3]) for line in lines(single.observed)]
     assert sorted(step.norm_before_clipping for step in steps) == sorted(norms)
     assert all(step.grad_norm <= 0.5 < step.norm_before_clipping for step in steps[:3])
@@ -317,14 +328,17 @@ def test_only_rank_0_is_seen_to_write_the_checkpoint(double: Run) -> None:
     assert writers == {0}
 
 
-def test_losses_of_an_accumulated_step_are_listed_and_the_last_clip_counts(tmp_path: Path) -> None:
-    done, found = traced(tmp_path, TRAIN, arguments=["--accumulation", "4", "--epochs", "1"])
-    assert done.returncode == 0, done.stderr
+def test_losses_of_an_accumulated_step_are_listed_and_the_last_clip_counts(
+    tmp_path: Path, forge: Forge
+) -> None:
+    words = ["--accumulation", "4", "--epochs", "1"]
+    printed, found = begun(forge, tmp_path, TRAIN, arguments=words)
     (step,) = found.steps  # 6 batches: one step of 4, 2 left over
-    losses = shown(done)
+    losses = shown(printed)
     assert step.losses == losses[:4]
     assert step.loss == pytest.approx(sum(losses[:4]), rel=1e-12)
-    norms = [float.fromhex(line.split()[3]) for line in done.stdout.splitlines() if "loss" in line]
+    rows = [line.split() for line in printed.splitlines() if " loss " in line]
+    norms = [float.fromhex(row[3]) for row in rows]
     assert [clip.norm for clip in step.clips] == norms[:4]
     assert step.norm_before_clipping == norms[3]
 
@@ -388,10 +402,18 @@ if __name__ == "__main__":
 """
 
 
-def test_every_change_to_a_file_is_recorded_with_its_line(tmp_path: Path) -> None:
-    done, found = traced(tmp_path, FILES)
+@pytest.fixture(scope="module")
+def writing(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, RankTrace]:
+    """The folder and the trace of a run that changes files."""
+    folder = tmp_path_factory.mktemp("writing")
+    done, found = traced(folder, FILES)
     assert done.returncode == 0, done.stderr
-    work = tmp_path / "work"
+    return folder, found
+
+
+def test_every_change_to_a_file_is_recorded_with_its_line(writing: tuple[Path, RankTrace]) -> None:
+    folder, found = writing
+    work = folder / "work"
     source = FILES.splitlines()
     seen = []
     for one in found.files:
@@ -433,13 +455,15 @@ def test_every_change_to_a_file_is_recorded_with_its_line(tmp_path: Path) -> Non
     assert [one.existed for one in found.files if one.op == "mkdir"] == [False, True, False]
 
 
-def test_files_of_workers_and_pools_are_in_files_of_their_own(tmp_path: Path) -> None:
-    _, found = traced(tmp_path, FILES)
+def test_files_of_workers_and_pools_are_in_files_of_their_own(
+    writing: tuple[Path, RankTrace],
+) -> None:
+    folder, found = writing
     assert len(found.children) == 2
     assert found.start.pid not in found.children
     for pid, events in found.children.items():
         assert {one.pid for one in events if isinstance(one, File)} == {pid}
-        assert (tmp_path / "trace" / f"rank0.pid{pid}.jsonl").exists()
+        assert (folder / "trace" / f"rank0.pid{pid}.jsonl").exists()
 
 
 HANG = """
@@ -548,11 +572,13 @@ def test_a_rank_that_hangs_does_not_wait_for_the_report_of_one_that_is_gone(
     assert "rank 0 hangs in run.py:2" in done.stderr
 
 
-def test_training_stops_after_the_steps_asked_for_and_the_rest_still_runs(tmp_path: Path) -> None:
-    done, found = traced(tmp_path, TRAIN, "--max-steps", "2", "--max-eval-batches", "1")
-    assert done.returncode == 0, done.stderr
+def test_training_stops_after_the_steps_asked_for_and_the_rest_still_runs(
+    tmp_path: Path, forge: Forge
+) -> None:
+    limits = ("--max-steps", "2", "--max-eval-batches", "1")
+    printed, found = begun(forge, tmp_path, TRAIN, *limits)
     assert len(found.steps) == 2
-    assert "total 12" in done.stdout  # len(loader) is what it was
+    assert "total 12" in printed  # len(loader) is what it was
     assert [(one.kind, one.end.limit if one.end else None) for one in found.passes] == [
         ("train", "max-steps"),
         ("eval", "max-eval-batches"),
@@ -562,9 +588,9 @@ def test_training_stops_after_the_steps_asked_for_and_the_rest_still_runs(tmp_pa
     assert (tmp_path / "out" / "model.bin").exists()
 
 
-def test_training_stops_after_the_epochs_asked_for(tmp_path: Path) -> None:
-    done, found = traced(tmp_path, TRAIN, "--max-epochs", "1", arguments=["--epochs", "3"])
-    assert done.returncode == 0, done.stderr
+def test_training_stops_after_the_epochs_asked_for(tmp_path: Path, forge: Forge) -> None:
+    words = ["--epochs", "3"]
+    _, found = begun(forge, tmp_path, TRAIN, "--max-epochs", "1", arguments=words)
     assert len(found.steps) == 6
     assert [one.kind for one in found.passes] == ["train", "eval", "eval", "eval"]
 
@@ -599,9 +625,10 @@ net.load_state_dict({"weight": torch.zeros(1, 1), "bias": torch.zeros(1)})
 """
 
 
-def test_one_loop_for_training_and_evaluation_is_told_apart_pass_by_pass(tmp_path: Path) -> None:
-    done, found = traced(tmp_path, SHARED, "--max-epochs", "2", "--keep-parameters")
-    assert done.returncode == 0, done.stderr
+def test_one_loop_for_training_and_evaluation_is_told_apart_pass_by_pass(
+    tmp_path: Path, forge: Forge
+) -> None:
+    _, found = begun(forge, tmp_path, SHARED, "--max-epochs", "2", "--keep-parameters")
     kinds = [(one.kind, one.begin.loader, one.begin.epoch) for one in found.passes]
     # A limit that ends training must not end the evaluation at the same line.
     assert kinds == [
@@ -613,18 +640,18 @@ def test_one_loop_for_training_and_evaluation_is_told_apart_pass_by_pass(tmp_pat
     assert [len(step.losses) for step in found.steps] == [1, 1, 1, 1]
 
 
-def test_trained_parameters_are_kept_before_others_are_loaded(tmp_path: Path) -> None:
+def test_trained_parameters_are_kept_before_others_are_loaded(tmp_path: Path, forge: Forge) -> None:
     import numpy
     import torch
 
-    _, found = traced(tmp_path, SHARED, "--keep-parameters", "--checksum-every", "4")
+    _, found = begun(forge, tmp_path, SHARED, "--keep-parameters", "--checksum-every", "4")
     before, end = found.events_of(Parameters)
     assert (before.reason, end.reason) == ("load_state_dict", "exit")
     assert before.after_step == 6
     assert [step.number for step in found.steps if step.checksum] == [4]
     saved = torch.load(tmp_path / "trained.bin")
     assert before.file is not None
-    kept = numpy.load(tmp_path / "trace" / before.file)
+    kept = numpy.load(tmp_path / "begun" / "trace" / before.file)
     assert all((kept[name] == saved[name].numpy()).all() for name in ("weight", "bias"))
     assert end.checksum.norm == 0.0
 
@@ -653,10 +680,9 @@ for step in range(100):
 
 @pytest.mark.parametrize("way", ["cycle", "iter"])
 def test_a_script_that_asks_for_batches_for_ever_is_ended_at_the_limit(
-    tmp_path: Path, way: str
+    tmp_path: Path, way: str, forge: Forge
 ) -> None:
-    done, found = traced(tmp_path, CYCLE.replace("BATCHES", way), "--max-steps", "3")
-    assert done.returncode == 0, done.stderr
+    _, found = begun(forge, tmp_path, CYCLE.replace("BATCHES", way), "--max-steps", "3")
     assert len(found.steps) == 3
     assert [one.forced for one in found.events_of(Limit)] == [False, True]
 
@@ -693,24 +719,28 @@ print(sorted(name for name, held in same.items() if not held))
 """
 
 
-def test_without_dropout_every_kind_is_the_identity_and_draws_nothing(tmp_path: Path) -> None:
-    done, _ = traced(tmp_path, DROPOUT, "--no-dropout")
-    assert done.stdout == "[]\n", done.stdout + done.stderr
+def test_without_dropout_every_kind_is_the_identity_and_draws_nothing(
+    tmp_path: Path, forge: Forge
+) -> None:
+    printed, _ = begun(forge, tmp_path, DROPOUT, "--no-dropout")
+    assert printed == "[]\n"
 
 
-def test_left_alone_every_kind_of_dropout_acts(tmp_path: Path) -> None:
-    done, _ = traced(tmp_path, DROPOUT)
-    assert len(done.stdout.split(",")) == 12, done.stdout + done.stderr
+def test_left_alone_every_kind_of_dropout_acts(tmp_path: Path, forge: Forge) -> None:
+    printed, _ = begun(forge, tmp_path, DROPOUT)
+    assert len(printed.split(",")) == 12, printed
 
 
-def test_threads_and_seeds_are_set_before_the_script_computes(tmp_path: Path) -> None:
+def test_threads_and_seeds_are_set_before_the_script_computes(tmp_path: Path, forge: Forge) -> None:
     text = (
         "import random, numpy, torch\n"
         "print(torch.get_num_threads(), random.random(), numpy.random.rand(), torch.rand(1).item())"
     )
-    runs = [traced(tmp_path, text, "--threads", "3", "--seed", "5")[0].stdout for _ in range(2)]
-    assert runs[0] == runs[1]
-    assert runs[0].split()[0] == "3"
+    options = ("--threads", "3", "--seed", "5")
+    done, _ = traced(tmp_path, text, *options)
+    assert done.stdout.split()[0] == "3"
+    printed, _ = begun(forge, tmp_path, text, *options)
+    assert printed == done.stdout
 
 
 LEGACY = """
@@ -727,13 +757,13 @@ print(model.config.torchscript, torch.cuda.LongTensor(1).fill_(3).tolist())
 
 
 def test_the_legacy_shim_provides_adamw_and_one_card_and_nothing_does_without(
-    tmp_path: Path,
+    tmp_path: Path, forge: Forge
 ) -> None:
     done, _ = traced(tmp_path, LEGACY, "--shim-legacy")
     assert done.stdout == "0.0 1e-06 8\nFalse [3]\n", done.stderr
-    done, found = traced(tmp_path, LEGACY)
-    assert done.returncode == 1
-    end = found.last(Exit)
+    (without,) = forge.run([Job(tmp_path / "without", tmp_path / "run.py", [])])
+    assert without.statuses == (1,)
+    end = without.ranks[0].last(Exit)
     assert end is not None
     assert end.failure is not None
     assert end.failure.type == "ImportError"

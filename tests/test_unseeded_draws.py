@@ -59,6 +59,23 @@ def test_ranks_take_the_numbers_of_rank_0(text: str) -> None:
     assert found("DF404", after) == []
 
 
+@pytest.mark.parametrize(
+    ("draw", "seed"),
+    [
+        ("random.shuffle(lines)", "random.seed(int(time.time()))"),
+        ("random.shuffle(lines)", "random.seed(None if args.any else time.time())"),
+        ("lines = np.random.permutation(lines)", "np.random.seed()"),
+        ("args.lr = 10 ** random.uniform(-4, -1)", "number = os.getpid()\n    random.seed(number)"),
+        ("args.lr = 10 ** random.uniform(-4, -1)", "seed_all(time.time_ns())"),
+    ],
+)
+def test_behind_a_seed_of_a_ranks_own_they_take_them_again(draw: str, seed: str) -> None:
+    text = "import time\n" + script(draw, seed)
+    after = fixed("DF404", text)
+    assert f"{seed.splitlines()[-1]}\n    draw_alike()\n" in after
+    assert found("DF404", after) == []
+
+
 STEPS = """
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters())
@@ -105,7 +122,9 @@ class Crop:
         pytest.param(
             script(seed="random.seed(np.random.get_state()[1][0] + worker)"), id="a worker's"
         ),
-        pytest.param(script(seed="random.seed(int(time.time()))"), id="by each rank's clock"),
+        pytest.param(
+            script(seed="if args.any: random.seed(int(time.time()))"), id="by a clock, maybe"
+        ),
         pytest.param(script().replace("'LOCAL_RANK'", "'OTHER'"), id="a group of the script's own"),
     ],
 )

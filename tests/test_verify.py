@@ -28,6 +28,7 @@ from ddpfix.launchers.verify.traced_run import TracedRun, run_traced, traced_com
 from ddpfix.launchers.verify.verifier import Verdict, verify
 from ddpfix.patcher.engine.patch import patch
 from forked import Forge
+from lone_copies import lone_copy
 from sabotage import SABOTAGES, spoil, write
 
 SHAPES = Path(fixtures.__file__).parent / "shapes"
@@ -236,7 +237,7 @@ def test_naive_edits_score_a_part_in_another_order_where_it_has_none(
 
 
 def test_family_a_holds_for_1_2_3_and_4_processes(tmp_path: Path, forge: Forge) -> None:
-    script = copy_family("bigclonebench", tmp_path / "code")
+    script = lone_copy(tmp_path / "code", workers=1)
     model = build_model(tmp_path / "model", "roberta")
     data = build_clone_data(tmp_path / "data", train=48, valid=13, test=11)
     arguments = clone_arguments(model, data, tmp_path / "out", "roberta", batch=12)

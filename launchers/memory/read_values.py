@@ -7,13 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import torch
-from torch import Tensor, nn
-from transformers import PretrainedConfig
+from torch import nn
 
 PLAIN = (int, float, str, bool, type(None), torch.dtype)
 SEQUENCES = (list, tuple, range, torch.Size)
-MEMBERS = (nn.Module, Tensor, PretrainedConfig, *PLAIN, *SEQUENCES)
-"""What an attribute of a module may be."""
 
 
 class Unread(ValueError):  # noqa: N818 - it says what the source holds

@@ -9,23 +9,27 @@ How it is judged  Per loop. A wrap counts if both rank 0 and the others come to 
                   and its value can get there: in the same function, in one that calls it, or
                   returned or kept by another. It does not count if the loop calls the bare model.
                   Each of several models that it trains needs one. An object that was made of the
-                  bare model must not go back through it.
+                  bare model must not go back through it. What average_gradients() averages must
+                  not be clipped before.
 When unknown      The wrapper is passed on as a value, or a module that cannot be read may wrap; or
                   nothing wraps, and gradients are reduced where the loop is not seen to come; or
-                  they are summed by hand, and nothing is divided by the number of ranks.
+                  they are summed by hand, and nothing is divided by the number of ranks; or a model
+                  is loaded whole behind the wrapper, under its name.
 Source            torch.nn.parallel.DistributedDataParallel, torch.distributed.fsdp
 """
 
 import ast
 from collections.abc import Iterator
 
+from ..analysis.batches.clipped_gradients import clipped_before_average
 from ..analysis.language.conditions import tests_that_hold
 from ..analysis.models.held_models import models_held_bare
+from ..analysis.models.loaded_over import loaded_over
 from ..analysis.models.thrown_away import is_thrown_away
 from ..analysis.models.trained_models import left_bare, lone_tensors
 from ..analysis.models.wrapped_elsewhere import stays_in_another_class
 from ..analysis.models.wrapper_attributes import is_gradless
-from ..analysis.models.wrapping import REDUCTIONS, averages_otherwise, reduces_gradients
+from ..analysis.models.wrapping import AVERAGE, REDUCTIONS, averages_otherwise, reduces_gradients
 from ..analysis.ranks.certain_reach import is_barred, surely_on_every_rank
 from ..analysis.ranks.rank_reach import RANKS, Role
 from ..analysis.ranks.undivided_gradients import undivided_sum
@@ -85,6 +89,15 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
             because = f"`{held.holder}.{held.method}()` goes back past the wrapper that comes below"
             yield violated(held.home, held.made, f"{because}: its gradients are not averaged")
     yield from wrapped_twice(program, wraps)
+    for module, call in wraps:
+        for stmt in loaded_over(module, call):
+            because = (
+                "what is loaded here is in no wrapper, and trains on each rank alone from then on"
+            )
+            yield unknown(module, stmt, f"{because}: load it above line {call.lineno}")
+    for module, clip, average in clipped_before_average(program):
+        if module.last_name(average.func) == AVERAGE:
+            yield violated(module, clip, "gradients are clipped before they are averaged")
 
 
 def copies_to_cards(module: Module, call: ast.Call) -> bool:

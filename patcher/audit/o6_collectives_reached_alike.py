@@ -7,8 +7,10 @@ At run time       The ranks that arrive wait for the others until the time-out, 
                   minutes, and the job dies without a word about the line.
 How it is judged  For each place it is worked out which kinds of process come to it: through the
                   tests around it, the exits above it, and all callers. Two barriers of one
-                  function, one for rank 0 and one for the others, are a pair. An exit from training
-                  that each rank takes by its own loss is a violation, as is a collective behind a
+                  function, one for rank 0 and one for the others, are a pair; what exchanges
+                  anything between them is a violation. An exit from training that each rank takes
+                  by its own loss is a violation, as is an evaluation in which ranks meet and to
+                  which each comes by its own loss, and a collective behind a
                   test whether a file exists that the same branch writes.
 When unknown      A test that sounds as if it asked for the rank, and that cannot be evaluated; a
                   test whether a file exists that the branch does not write; an exit by an option,
@@ -21,10 +23,20 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.batches.random_draws import OF_TORCH
-from ..analysis.effects.effects import Kind, Reached, direct_effects, effects_of, is_collective
+from ..analysis.effects.effects import (
+    Kind,
+    Reached,
+    direct_effects,
+    effects_of,
+    effects_of_call,
+    is_collective,
+)
+from ..analysis.effects.own_meetings import meetings_by_own_batches
 from ..analysis.language.conditions import tests_before
 from ..analysis.models.model_results import forward_of
+from ..analysis.ranks.barrier_turns import BARRIERS, turns
 from ..analysis.ranks.certain_reach import may_never_hold
+from ..analysis.ranks.counted_by_some import exits_by_counts
 from ..analysis.ranks.deciding_scores import JOINED, what_hangs_on_it
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.own_tests import own_test_around, tests_around
@@ -69,6 +81,7 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
             reported.add(call)
             yield verdict
     yield from decided_by_draws(program)
+    yield from met_in_turns(program)
     yield from calls_of_some(program, reported)
     yield from calls_of_passed(program)
     if is_managed(program):
@@ -78,6 +91,10 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
     for loop in ranked_loops(program):
         yield from exits(program, loop)
         yield from met_by_own_data(program, loop)
+        for module, stmt, by in meetings_by_own_batches(program, loop):
+            text = " ".join(module.text(by).split())
+            because = f"ranks wait for each other here, and come here by `{text}`, each by its own"
+            yield violated(module, stmt, f"{because} batches")
 
 
 def collectives(program: Program) -> Iterator[Place]:
@@ -126,6 +143,27 @@ def judge_place(
             call,
             f"whether all ranks come to {name}() hangs on `{text}`, which could not be told",
         )
+
+
+def met_in_turns(program: Program) -> Iterator[AuditVerdict]:
+    """What exchanges something between barriers that let rank 0 come first."""
+    for module in program.modules:
+        calls = [call for turn in turns(program, module) for call in within(turn, ast.Call)]
+        for call in calls:
+            for reached in effects_of_call(program, module, call):
+                effect = reached.effect
+                name = effect.module.last_name(getattr(effect.node, "func", effect.node))
+                if (
+                    effect.kind is Kind.COLLECTIVE
+                    and name not in (*BARRIERS, "destroy_process_group")
+                    and Role.MAIN in reached.roles
+                ):
+                    because = (
+                        f"rank 0 comes to {name}() in line {effect.node.lineno} while the others"
+                        " wait at a barrier for it to be through"
+                    )
+                    yield violated(module, call, because)
+                    break
 
 
 def untold_gate(program: Program, module: Module, node: ast.AST, seen: set[Function]) -> str:
@@ -306,7 +344,14 @@ def exits(program: Program, loop: TrainLoop) -> Iterator[AuditVerdict]:
     around: ast.AST = loop.epochs or loop.steps
     for kind in (ast.Break, ast.Continue, ast.Return):
         leaving += within(around, kind)
-    told = set()
+    told: set[ast.stmt] = set()
+    for each in exits_by_counts(program, loop):
+        if program.is_live(each.module, each.exit):
+            told.add(each.exit)
+            because = (
+                f"rank 0 alone counts {each.name}, by which each rank leaves the training here"
+            )
+            yield violated(each.module, each.exit, because)
     for stmt in leaving:
         roles = roles_reaching(program, module, stmt) & RANKS
         if len(roles) == 1 and leaves_training(loop, stmt):

@@ -23,7 +23,6 @@ from ..analysis.effects.early_reads import OWN_FILES, early_reads
 from ..analysis.effects.effects import Kind, Reached, direct_effects
 from ..analysis.effects.file_effects import PathKind
 from ..analysis.effects.file_locks import holds_file_lock
-from ..analysis.effects.in_turn import goes_in_turn
 from ..analysis.effects.shell_commands import is_command
 from ..analysis.effects.written_paths import is_named_by_share, is_of_listing
 from ..analysis.language.conditions import tests_before
@@ -195,8 +194,6 @@ def read_too_early(
 ) -> Iterator[AuditVerdict]:
     """Reads by other ranks of what rank 0 has written above, with no collective in between."""
     for call, written in early_reads(program, module, body):
-        if goes_in_turn(program, module, call):
-            continue
         yield violated(
             module,
             call,

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterable, Sequence
 
+from ..analysis.language.literal_arguments import is_possible
 from ..analysis.training.program import Program
 from ..codes import select_codes
 from ..findings import Finding
 from ..rules import Rule
+from ..source.module import Module
 from .beside_trainer import findings_beside_trainer
 from .lone_gates import MAKE_GROUP, without_gates_of_one
 from .noqa import UNUSED_NOQA, drop_silenced, noqas, unused_noqas
@@ -18,6 +21,22 @@ def select_rules(rules: Iterable[Rule], select: Sequence[str], ignore: Sequence[
     rules = list(rules)
     codes = select_codes([rule.code for rule in rules], select, ignore)
     return [rule for rule in rules if rule.code in codes]
+
+
+def is_left_out_by_calls(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether all calls of the function around a place pass by it, by the literals they pass.
+
+    As by ``if as_model: return model`` above, where none of them says ``as_model=False``.
+    """
+    function = module.function(node)
+    if function is None or not program.callers(function):
+        return False
+    called = [each for each in program.callers(function) if program.is_called(*each)]
+    return (
+        bool(called)
+        and not program.possible_callers(function)
+        and not any(is_possible(module, function, node, (each,)) for each in called)
+    )
 
 
 def check(program: Program, rules: Iterable[Rule]) -> list[Finding]:
@@ -33,7 +52,13 @@ def check(program: Program, rules: Iterable[Rule]) -> list[Finding]:
     comments = {module: noqas(module) for module in program.modules}
     every = (finding for rule in rules for finding in rule.findings(program))
     live = (
-        finding for finding in every if not trains or program.is_live(finding.module, finding.at)
+        finding
+        for finding in every
+        if not trains
+        or (
+            program.is_live(finding.module, finding.at)
+            and not is_left_out_by_calls(program, finding.module, finding.at)
+        )
     )
     beside = () if trains else findings_beside_trainer(program, every_rule)
     findings = drop_silenced((*live, *beside), comments)

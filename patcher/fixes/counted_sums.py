@@ -11,7 +11,7 @@ from ..analysis.batches.loss_reduction import LOSS
 from ..analysis.training.program import Program
 from ..source.module import Module
 from ..source.tree import everywhere, is_inside, parameters
-from .masked_means import GUARDS, is_of_loss, is_score, summed, without_casts
+from .masked_means import GUARDS, is_of_loss, is_score, is_small, summed, without_casts
 
 MAX_DEPTH = 4
 OF_LOSS = re.compile("loss|criteri|focal|tversky|smooth", re.IGNORECASE)
@@ -75,7 +75,7 @@ def own_count(program: Program, module: Module, node: ast.expr, depth: int = 0) 
             return node if found and None not in found else None
         case ast.Attribute(value=owner, attr="data"):
             return own_count(program, module, owner, depth)
-        case ast.BinOp(left=owner, op=ast.Add(), right=ast.Constant()):
+        case ast.BinOp(left=owner, op=ast.Add(), right=added) if is_small(module, added):
             return own_count(program, module, owner, depth)
         case ast.Call(func=func, args=parts):
             if isinstance(func, ast.Attribute) and not module.dotted(func).startswith("torch."):

@@ -11,9 +11,14 @@ from ..source.module import Module
 from ..source.tree import everywhere, names_within, parameters, within
 from .group_setup import is_our_group
 
+# What reinforcement learning acts in, and gets its data from.
+ENVIRONMENTS = {"gym", "gymnasium", "envpool", "isaacgym", "isaaclab", "brax", "procgen"}
+
 
 def may_draw_apart(program: Program, loop: TrainLoop) -> bool:
     """Whether ranks may get batches of their own: from what is not read, or drawn at random."""
+    if gathers_experience(program):
+        return True
     if cuts_batches(program, loop):
         return False
     if program.unread:
@@ -27,6 +32,13 @@ def may_draw_apart(program: Program, loop: TrainLoop) -> bool:
         return True
     names = [name for name, _ in calls_around(loop.module, source)]
     return any(name in ("range", "trange", "count") for name in names)
+
+
+def gathers_experience(program: Program) -> bool:
+    """Whether a program that knows of ranks acts in environments, each rank in its own."""
+    return not knew_no_ranks(program) and any(
+        not ENVIRONMENTS.isdisjoint(module.imported_packages) for module in program.modules
+    )
 
 
 def knew_no_ranks(program: Program) -> bool:

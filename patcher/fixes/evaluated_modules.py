@@ -15,6 +15,7 @@ from ..source.module import Module
 from ..source.tree import (
     Function,
     argument_values,
+    everywhere,
     mentions,
     names_within,
     parameters,
@@ -79,6 +80,22 @@ def takes_module_out(evaluation: Evaluation) -> bool:
     uses = list(model_uses(evaluation))
     around = [evaluation.module.parents[use] for use in uses]
     return bool(uses) and all(isinstance(u, ast.Attribute) and u.attr == "module" for u in around)
+
+
+def is_taken_out_by_function(program: Program, evaluation: Evaluation) -> bool:
+    """Whether the loop reads its model in ``bare(model)`` alone, which returns ``model.module``."""
+    module, uses = evaluation.module, list(model_uses(evaluation))
+    return bool(uses) and all(
+        isinstance(call := module.parents[use], ast.Call)
+        and use in call.args
+        and any(
+            isinstance(part, ast.Attribute) and part.attr == "module"
+            for _, function in program.callees(module, call)
+            for result in within(function.body, ast.Return)
+            for part in everywhere(result, ast.Attribute)
+        )
+        for use in uses
+    )
 
 
 def calls_a_method_of_the_module(evaluation: Evaluation) -> bool:

@@ -17,6 +17,7 @@ from ..source.tree import (
     argument,
     assigned_pairs,
     bound_names,
+    everywhere,
     is_inside,
     mentions,
     within,
@@ -25,6 +26,9 @@ from ..source.tree import (
 UNSURE = (ast.If, ast.IfExp, ast.For, ast.While, ast.Try, ast.FunctionDef, ast.Lambda)
 GUARDS = ("max", "clamp", "clamp_min", "clamp_", "maximum")  # against a number of none
 SCORE = re.compile("acc|prec|recall|iou|metric|ratio", re.IGNORECASE)
+MASK = re.compile("(mask|valid)s?$", re.IGNORECASE)
+SMALL = re.compile("eps|smooth|tiny", re.IGNORECASE)
+DRAWN = ("randperm", "argsort", "arange", "topk", "randint", "choice", "sort")  # equally many
 CASTS = (
     *("float", "item", "to", "type_as", "long", "bool", "int", "type", "view", "unsqueeze"),
     *("detach", "squeeze"),
@@ -89,7 +93,7 @@ def counted(module: Module, count: ast.expr, is_summed: bool = False) -> ast.exp
             return None if value is None else counted(module, value, is_summed)
         case ast.Attribute(value=owner, attr="data"):
             return counted(module, owner, is_summed)
-        case ast.BinOp(left=owner, op=ast.Add(), right=ast.Constant()):
+        case ast.BinOp(left=owner, op=ast.Add(), right=added) if is_small(module, added):
             return counted(module, owner, is_summed)
         case ast.Call(func=func, args=parts):
             if (mask := found_in(module, node)) is not None:
@@ -105,6 +109,14 @@ def counted(module: Module, count: ast.expr, is_summed: bool = False) -> ast.exp
                     return without_casts(parts[0])
                 return counted(module, parts[0], is_summed=True)
     return None
+
+
+def is_small(module: Module, node: ast.expr) -> bool:
+    """``1e-6``, and ``eps`` or ``self.smooth``, which is added to a number that may be 0."""
+    is_named = isinstance(node, ast.Name | ast.Attribute)
+    return isinstance(node, ast.Constant) or (
+        is_named and SMALL.search(module.last_name(node)) is not None
+    )
 
 
 def is_times(module: Module, losses: ast.expr, mask: str) -> bool:
@@ -262,11 +274,28 @@ def sums_in(module: Module, node: ast.expr, depth: int = 0) -> list[ast.expr]:
 
 
 def selects(program: Program, module: Module, index: ast.expr) -> bool:
-    """Whether an index is a mask, here or wherever its function gets it from."""
+    """Whether an index is a mask, here or wherever its function gets it from, or is called one."""
+    if is_called_mask(module, index):
+        return True
     if not isinstance(index, ast.Name) or module.alternatives(index, index):
         return is_mask(module, index)
     values = bound_to(program, module, index)
     return bool(values) and all(is_mask(*value) for value in values)
+
+
+def is_called_mask(module: Module, index: ast.expr) -> bool:
+    """``valid_mask``, ``batch["mask"]`` and ``sample.valid``, unless they are drawn."""
+    match index:
+        case ast.Name(id=name):
+            makers = module.alternatives(index, index)
+            calls = [call for made in makers for call in everywhere(made, ast.Call)]
+            if any(module.last_name(call.func) in DRAWN for call in calls):
+                return False
+        case ast.Subscript(slice=ast.Constant(value=str(name))) | ast.Attribute(attr=name):
+            pass
+        case _:
+            return False
+    return MASK.search(name) is not None
 
 
 def picks_rows(module: Module, index: ast.expr) -> bool:

@@ -7,6 +7,7 @@ import ast
 from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.forward_passes import forwards_twice
 from ..analysis.models.unused_parameters import all_get_gradients
+from ..analysis.ranks.barrier_turns import may_be_in_turn
 from ..analysis.ranks.evaluating_ranks import calls_another_wrapper
 from ..analysis.settings.parsed_arguments import parameter_with_arguments
 from ..analysis.training.accumulators import Accumulator
@@ -263,6 +264,7 @@ def evaluation_share(
 
     None where the results of an evaluation with this loader cannot provably be gathered, where the
     loader has other uses, or where its data or batch size are unknown or bound after its sampler.
+    Nor where rank 0 evaluates while the others wait for it to be through.
     """
     loader, module = evaluation.loader, evaluation.loader.module
     if loader.dataset is None or loader.batch_size is None:
@@ -281,6 +283,8 @@ def evaluation_share(
         return None
     if any(e.module is not evaluation.module for e in users):
         return None
+    if any(may_be_in_turn(program, e.module, e.loop) for e in users):
+        return None  # rank 0 would wait for shares of ranks that wait for it
     counted = [counted_batches(each) for each in users]
     counts = frozenset[ast.expr]().union(*(each.reads for each in counted))
     if is_used_elsewhere(module, loader, users, counts):

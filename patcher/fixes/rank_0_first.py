@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from ..analysis.effects.early_reads import EXISTS, early_reads
 from ..analysis.effects.file_effects import file_uses
-from ..analysis.effects.in_turn import goes_in_turn, statements_around
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.names import answered_once
 from ..analysis.language.training_calls import GRADLESS
+from ..analysis.ranks.barrier_turns import goes_in_turn
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, is_surely_entered, roles_reaching
 from ..analysis.training.program import Program
@@ -193,6 +193,15 @@ def is_fetched_here(program: Program, module: Module, node: ast.AST) -> bool:
         and (goes_in_turn(program, module, test) or rank_0_first(program, module, test))
         for test, _ in fetching_tests(program, module)
     )
+
+
+def statements_around(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
+    """The statement of a node and those around it in its function."""
+    for each in (node, *module.ancestors(node)):
+        if isinstance(each, FUNCTIONS):
+            return
+        if isinstance(each, ast.stmt):
+            yield each
 
 
 def rank_0_first(program: Program, module: Module, test: ast.If) -> list[tuple[Module, Edit]]:

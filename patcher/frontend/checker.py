@@ -208,5 +208,10 @@ def unread_by(program: Program) -> tuple[str, ...]:
     if not script.is_program or program.train_loops:
         return ()
     names = [name for file, _, name in program.unread if file == script.source.name]
-    names += [script.text(call) for call in imports_named_at_run_time(script)]
-    return tuple(" ".join(name.split()) for name in names)
+    names += [
+        module.text(call)
+        for module in program.modules  # as of models/__init__.py, which finds one by its option
+        for call in imports_named_at_run_time(module)
+        if module is script or program.is_live(module, call)
+    ]
+    return tuple(dict.fromkeys(" ".join(name.split()) for name in names))

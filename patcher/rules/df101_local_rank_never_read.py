@@ -26,7 +26,7 @@ from ..fixes.behind_binding import behind_binding
 from ..fixes.process_group import READ_RANK
 from ..fixes.statements import main_guard
 from ..source.module import Module
-from ..source.tree import everywhere, is_inside, keyword
+from ..source.tree import bound_names, everywhere, is_inside, keyword, mentions, within
 
 CODE, SEVERITY, SAFETY = "DF101", Severity.ERROR, Safety.SAFE
 
@@ -85,6 +85,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 stmt,
                 f"{args}.{name} keeps its default under torchrun and accelerate launch",
                 (*behind_binding(module, stmt, args, read), Import("os")),
+                severity=Severity.DEGRADED if is_told_elsewhere(program, name) else None,
             )
     if not any(is_of_script(program, module) for module, _, _ in program.parse_sites):
         yield from unexplained_local_rank(program)
@@ -185,12 +186,43 @@ def set_to_none(program: Program) -> list[tuple[Module, ast.Assign]]:
 def is_set_in_spawned(program: Program) -> bool:
     """Whether a process that the program spawns sets the attribute to its own number."""
     return any(
-        is_spawned_number(program, module, stmt.value)
+        is_spawned_number(program, module, stmt.value) or counts_processes(module, stmt)
         for module in program.modules
         for node in module.attributes("local_rank")
         if isinstance(node.ctx, ast.Store)
         for stmt in [module.statement(node)]
         if isinstance(stmt, ast.Assign)
+    )
+
+
+def counts_processes(module: Module, stmt: ast.Assign) -> bool:
+    """Whether a value is the number in a loop that starts processes, and passes them the object.
+
+    ``for rank in range(n): args.local_rank = rank; Process(target=train, args=(args,)).start()``
+    """
+    loop, target = module.parents[stmt], stmt.targets[0]
+    return (
+        isinstance(loop, ast.For)
+        and isinstance(target, ast.Attribute)
+        and isinstance(target.value, ast.Name)
+        and isinstance(stmt.value, ast.Name)
+        and stmt.value.id in bound_names(loop.target)
+        and any(
+            module.last_name(call.func) == "Process" and mentions(call, target.value.id)
+            for call in within(loop.body, ast.Call)
+        )
+    )
+
+
+def is_told_elsewhere(program: Program, name: str) -> bool:
+    """Whether nothing that is read asks for the option, or makes the group of the wrapper.
+
+    What makes it may take the rank from the launcher.
+    """
+    return (
+        not is_read(program, name)
+        and bool(program.calls_to("DistributedDataParallel"))
+        and not program.calls_to("init_process_group")
     )
 
 

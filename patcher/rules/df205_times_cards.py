@@ -1,10 +1,12 @@
 """A batch is multiplied by the number of cards that one process drives.
 
 What         A number is multiplied by, or divided by, the length of the list of cards that
-             DataParallel gets as device_ids; or a loader's batch is multiplied by all cards. Where
-             the script makes ranks itself, it may divide by a list of all ranks' cards.
+             DataParallel gets as device_ids; or a loader's batch is multiplied by all cards. Or a
+             loss goes back by a number for each card. Where the script makes ranks itself, it may
+             divide by a list of all ranks' cards.
 At run time  A rank has one card, and counts all of the list: N ranks on N cards take N times N
-             batches for each optimizer step, at the same learning rate.
+             batches for each optimizer step, at the same learning rate. backward() ends with
+             "Mismatch in shape" where it gets numbers for several cards.
 Example      DataLoader(train_set, batch_size=args.batch_size * len(gpus))
 Fix          In a process group the list is cut to one card where it is made, and the count is 1.
              Only reported where it is made of something else than a list, or is asked for anything
@@ -41,6 +43,7 @@ def findings(program: Program) -> Iterator[Finding]:
     if not groups:
         return
     yield from counted_cards(program)
+    yield from numbers_per_card(program)
     for module, call in program.calls_to("DataParallel"):
         cards = argument(call, 1, "device_ids")
         if not isinstance(cards, ast.Name):
@@ -70,6 +73,21 @@ def findings(program: Program) -> Iterator[Finding]:
             edits = (Insert(made, code, "after"), Import("torch"))
         because = f"{' '.join(module.text(scaled[0]).split())}: a rank has one card of {cards.id}"
         yield Finding(module, scaled[0], because, edits)
+
+
+def numbers_per_card(program: Program) -> Iterator[Finding]:
+    """``loss.backward(torch.ones(torch.cuda.device_count()))``, of the losses of all replicas."""
+    if not program.calls_to("device_count"):
+        return
+    for module, back in program.calls_to("backward"):
+        for call in everywhere(back.args[0], ast.Call) if back.args else ():
+            is_settled = isinstance(module.parents[call], ast.IfExp)
+            if module.dotted(call.func) == "torch.cuda.device_count" and not is_settled:
+                count = module.text(call)
+                code = f"1 if torch.distributed.is_initialized() else {count}"
+                code = code if isinstance(module.parents[call], ast.Call) else f"({code})"
+                because = f"a rank has one loss, and {count} counts the cards of all ranks"
+                yield Finding(module, call, because, (Rewrite(call, code), Import("torch")))
 
 
 def counted_cards(program: Program) -> Iterator[Finding]:

@@ -416,7 +416,15 @@ def replace_apex_ddp(program: Program, module: Module, calls: list[ast.Call]) ->
         options = f", {ddp_options(program, card, module.text(model))}"
         last = call.keywords[-1] if call.args and call.keywords else None
         edits.append(Rewrite(model, options, last, after=True))
+        if not any(is_imported_for(module, stmt, call) for stmt in imports):
+            edits.append(Insert(module.statement(call), line))
     return tuple(edits)
+
+
+def is_imported_for(module: Module, stmt: ast.ImportFrom, call: ast.Call) -> bool:
+    """Whether a class is imported above a call of it, or for the whole file."""
+    function = module.function(stmt)
+    return function is None or (function is module.function(call) and precedes(stmt, call))
 
 
 def is_moved(module: Module, wrap: ast.Call, model: ast.expr) -> bool:

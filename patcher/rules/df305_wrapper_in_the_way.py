@@ -262,11 +262,31 @@ def is_loaded_bare(program: Program, model: str, key: str) -> bool:
         and call.func.value.id == model
     ]
     wrapped = {name for module in program.modules for name, _ in wrapper_uses(module)}
-    return not any(owner in wrapped for _, _, owner in loads) and any(
+    in_wrapper = (
+        owner in wrapped or is_passed_wrapped(program, module, owner) for module, _, owner in loads
+    )
+    return not any(in_wrapper) and any(
         asks_for_key(module, call, key)
         and not is_downloaded(module, call)
         and not takes_keys_of_wrappers(program, module, call)
         for module, call, _ in loads
+    )
+
+
+def is_passed_wrapped(program: Program, module: Module, model: ast.Name) -> bool:
+    """Whether a function gets as its parameter what its caller has wrapped above."""
+    function = module.function(model)
+    if function is None or model.id not in parameters(function):
+        return False
+    return any(
+        isinstance(passed, ast.Name)
+        and name == passed.id
+        and scope is where.function(call)
+        and wrap is not None
+        and precedes(wrap, call)
+        for where, call in program.callers(function)
+        for passed in [argument_for_parameter(module, function, call, model.id)]
+        for scope, name, wrap in wrapper_names(where)
     )
 
 

@@ -265,6 +265,15 @@ def is_similarity(module: Module, product: Product) -> bool:
     return isinstance(call, ast.Call) and bool(SIMILARITY.search(module.last_name(call.func)))
 
 
+def unpacked(module: Module, name: ast.expr) -> ast.expr | None:
+    """The call whose result a name is a part of: ``images, texts = all_gather([x, y])``."""
+    if not isinstance(name, ast.Name):
+        return None
+    stores = module.stores.get((module.function(name), name.id), ())
+    stmt = module.statement(stores[0]) if len(stores) == 1 else None
+    return stmt.value if isinstance(stmt, ast.Assign) else None
+
+
 def is_gathered(module: Module, vectors: ast.expr) -> bool:
     """Whether the vectors come from a gathering call."""
     for _ in range(MAX_ALIASES):
@@ -272,7 +281,7 @@ def is_gathered(module: Module, vectors: ast.expr) -> bool:
         if any(word in name for name in calls for word in GATHER_NAMES):
             return True
         name = row_source(module, vectors)
-        value = module.definition(name, name)
+        value = module.definition(name, name) or unpacked(module, name)
         if value is None:
             return False
         vectors = value

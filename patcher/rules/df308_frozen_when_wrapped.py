@@ -171,7 +171,19 @@ def frozen_part(switch: FreezeSwitch) -> ast.AST:
     loop = switch.module.parents[switch.stmt]
     while isinstance(loop, ast.If):
         loop = switch.module.parents[loop]
-    return loop.iter if isinstance(loop, ast.For) else switch.stmt
+    if not isinstance(loop, ast.For):
+        return switch.stmt
+    match loop:  # for p, q in zip(model.parameters(), average.parameters()): q.requires_grad = …
+        case ast.For(target=ast.Tuple(elts=names), iter=ast.Call(func=ast.Name("zip"), args=parts)):
+            pairs = zip(names, parts, strict=False)
+            frozen = [part for name, part in pairs if mentions(switch.stmt, switch_text(name))]
+            return frozen[0] if len(frozen) == 1 else loop.iter
+    return loop.iter
+
+
+def switch_text(name: ast.expr) -> str:
+    """The plain name in a loop's target; empty for anything else."""
+    return name.id if isinstance(name, ast.Name) else ""
 
 
 def is_behind(switch: FreezeSwitch, module: Module, wrap: ast.Call) -> bool:

@@ -1,6 +1,7 @@
 """Batch norm has the statistics of one rank's part of the batch.
 
-What         The model has BatchNorm layers, and its program trains on several cards.
+What         The model has BatchNorm layers, and its program trains on several cards. Layers that
+             share their statistics among the cards of DataParallel are such ones in ranks.
 At run time  With N ranks mean and variance are those of 1/N of the global batch, as they are under
              DataParallel; rank 0's running averages are saved. Losses and gradients are other ones
              than one process has at that batch, the more so the smaller a rank's part. Nothing
@@ -16,7 +17,7 @@ Source       torch.nn.SyncBatchNorm, torch.nn.parallel.DistributedDataParallel
 
 from collections.abc import Iterator
 
-from ..analysis.models.batch_norm import batch_norm_layers
+from ..analysis.models.batch_norm import batch_norm_layers, norms_of_cards
 from ..analysis.training.program import Program, trains_on_several_devices
 from ..findings import Finding, Safety, Severity
 
@@ -27,6 +28,13 @@ def findings(program: Program) -> Iterator[Finding]:
     if not trains_on_several_devices(program) or program.calls_to(
         "convert_sync_batchnorm", "SyncBatchNorm"
     ):
+        return
+    for module, name in norms_of_cards(program):
+        because = (
+            f"{module.last_name(name)} shares its statistics among the cards of DataParallel, and"
+            " ranks have one card each: convert_sync_batchnorm(model) shares those of all ranks"
+        )
+        yield Finding(module, name, because)
         return
     for module, call in batch_norm_layers(program):
         because = f"{module.last_name(call.func)} sees the examples of one rank at a time"

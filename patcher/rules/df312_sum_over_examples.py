@@ -1,14 +1,16 @@
 """The loss is a sum over the examples of a batch, and ranks average.
 
 What         A training step goes back through a sum: reduction="sum", size_average=False, .sum().
+             Or through a mean times the number of the examples in a batch.
 At run time  DistributedDataParallel divides the sum of the ranks' gradients by their number. For
              means that is the mean over all; a sum comes out divided by the number of ranks: N of
              them train with an N-th of the learning rate, and clip an N-th of the norm. Adam hides
              it in part. Nothing warns.
 Example      loss = F.binary_cross_entropy(output, data, reduction="sum")
 Fix          The loss that goes back is multiplied by the number of ranks. Where a sum and a mean
-             are added, it is only reported: multiply the sum. So is a loop that adds up the losses
-             of examples, if that is what it goes over.
+             are added, it is only reported: multiply the sum. So is a mean that is multiplied by
+             what may be the number of a batch's examples, and a loop that adds up the losses of
+             examples, if that is what it goes over.
 Fix safety   Safe: a lone process computes what it did before.
 Source       torch.nn.parallel.DistributedDataParallel (gradients are averaged)
 """
@@ -32,6 +34,7 @@ TOLD = {
     Reduction.SUM: "a sum",
     Reduction.MIXED: "a sum and a mean, added",
     Reduction.PARTLY: "a sum and more, added: multiply the sum, and what else is one",
+    Reduction.TIMES: "a mean times the number of a batch's examples: a sum",
 }
 
 
@@ -61,6 +64,6 @@ def sums(program: Program, loop: TrainLoop) -> Iterator[Finding]:
                 because = f"{module.text(loss)} adds up what each of {module.text(over)} gives"
                 yield Finding(module, call, because, severity=Severity.NOTE)
             continue
-        severity = Severity.NOTE if kind is Reduction.PARTLY else None
+        severity = Severity.NOTE if kind in (Reduction.PARTLY, Reduction.TIMES) else None
         because = f"{module.text(loss)} is {TOLD[kind]}"
         yield Finding(module, call, because, edits, severity=severity)

@@ -1,11 +1,12 @@
 """A loss is made of the batch as a whole.
 
 What         A loss is no mean over examples: it takes the logarithm of a mean prediction, the
-             variance or covariance of features, the distances of all pairs of examples, or the root
-             of a mean. Or it is of the examples with the largest losses, or the smallest, or goes
-             through a step within the step, as those do that learn weights of examples. Or what
-             examples give is joined with a mean of them all on the way to the loss: taken off and
-             bent, compared, or a weight; or two such means are multiplied.
+             variance or covariance of features, the distances of all pairs of examples, also in two
+             loops over their numbers, or the root of a mean. Or it is of the examples with the
+             largest losses, or the smallest, or goes through a step within the step, as those do
+             that learn weights of examples. Or what examples give is joined with a mean of them all
+             on the way to the loss: taken off and bent, compared, or a weight; or two such means
+             are multiplied.
 At run time  Each rank computes it of its own part of the batch, and the mean of the ranks' losses
              is another number than the loss of them all: N ranks train otherwise than one process
              does with the global batch. So does accumulation. Nothing crashes.

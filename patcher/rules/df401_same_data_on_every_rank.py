@@ -35,7 +35,7 @@ import re
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.batches.batch_taint import NotDealtError
+from ..analysis.batches.batch_taint import NotDealtError, UnknownOriginError
 from ..analysis.batches.drawn_examples import drawn_example, ranks_draw_alike
 from ..analysis.models.wrapping import never_steps
 from ..analysis.ranks.batch_samplers import deals_by_rank, is_own_dealer
@@ -248,7 +248,9 @@ def without_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         for module, edit in edits_to_share_batches(program, loop):
             edits.setdefault(module, []).append(edit)
     except NotDealtError as error:
-        severity = Severity.DEGRADED if may_draw_apart(program, loop) else None
+        is_unknown = isinstance(error, UnknownOriginError) and not knew_no_ranks(program)
+        may_differ = is_unknown or may_draw_apart(program, loop)
+        severity = Severity.DEGRADED if may_differ else None
         yield Finding(loop.module, loop.steps, f"{because}: {error}", severity=severity)
         return
     for module, own in edits.items():

@@ -8,25 +8,27 @@ At run time  Right only while every rank draws the same: the ranks' shares, and 
              examples are missing or double, and predictions belong to other examples.
 Example      data = random.sample(data, int(len(data) * 0.1))
 Fix          Draw under the same seed on all ranks; let seeds differ only after data is made, if at
-             all. Where a script seeds nothing, or if the user asks for it, or by what it draws, and
-             knew of no ranks or deals by a sampler, they take rank 0's random numbers as soon as
-             there is a group (draw_alike), unless steps draw their batches.
+             all. Where a script seeds nothing, or if the user asks for it, or by what it draws, or
+             by the clock, and knew of no ranks or deals by a sampler, they take rank 0's random
+             numbers as soon as there is a group and such a seed is set (draw_alike), unless steps
+             draw their batches.
 Fix safety   Safe where nothing is seeded: a lone process draws as it did. Report only elsewhere:
              the script does not show what its draws and seeds are meant to achieve.
 Source       torch.utils.data.distributed.DistributedSampler (assumes equal datasets)
 """
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ..analysis.batches.drawn_data import draws_of_data, is_of_table
 from ..analysis.batches.global_seeds import is_set_for_all
+from ..analysis.batches.own_seeds import own_seeds
 from ..analysis.language.call_graph import reachable_functions
 from ..analysis.ranks.dealing import SHARE_OF_DRAWN
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
-from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group
+from ..fixes.drawn_alike import are_alike, draw_alike, is_above, lone_group, place_to_agree
 from ..fixes.drawn_apart import may_draw_apart
 from ..source.module import Module
 from ..source.tree import (
@@ -72,23 +74,27 @@ def findings(program: Program) -> Iterator[Finding]:
     if not draws and not made_up:
         return
     seeds = list(rank_dependent_seeds(program))
+    own = own_seeds(program)
     unseeded = [
         draw
         for draw in dict.fromkeys((*draws, *made_up))
         if not seeds
-        and not is_seeded(program, *draw)
+        and not is_seeded(program, *draw, [call for _, call in own])
         and draw[0].function(draw[1]) not in of_batches
     ]
     group = lone_group(program) if unseeded and not draws_batches(program) else None
     if group is not None:
         where, made = group
-        if are_alike(where, made):
+        at = place_to_agree(program, where, made, own)
+        if at is not None and are_alike(where, at):
             draws = [draw for draw in draws if draw not in unseeded]
-        elif not any(is_above(where, made, *draw) for draw in unseeded):
+        elif at is not None and not any(is_above(where, at, *draw) for draw in unseeded):
             module, call = unseeded[0]
             file = "" if module is where else f" of {module.source.file}"
             because = f"nothing seeds {module.dotted(call.func)}, line {call.lineno}{file}"
-            edits = draw_alike(where, made)
+            if own:
+                because = f"each rank seeds {module.dotted(call.func)} by a value of its own"
+            edits = draw_alike(where, at)
             severity = Severity.DEGRADED
             yield Finding(where, made, because, edits, severity=severity, safety=Safety.SAFE)
     for module, call in draws:
@@ -144,22 +150,23 @@ def draws_of_batches(program: Program) -> set[Function]:
     }
 
 
-def is_seeded(program: Program, module: Module, draw: ast.Call) -> bool:
-    """Whether something in the program may seed what a draw draws from.
+def is_seeded(program: Program, module: Module, draw: ast.Call, own: Collection[ast.Call]) -> bool:
+    """Whether something in the program may seed what a draw draws from, but what is a rank's own.
 
-    Not by a number that is drawn itself: ranks then draw that alike as well. A loader's workers
+    Nor by a number that is drawn itself: ranks then draw that alike as well. A loader's workers
     seed themselves by what the process has drawn, and are to differ.
     """
     library = module.dotted(draw.func).rpartition(".")[0]
-    own = {"random": "random.seed", "numpy.random": "numpy.random.seed"}
+    of_library = {"random": "random.seed", "numpy.random": "numpy.random.seed"}
     if library.startswith("sklearn") or is_of_table(draw):
         library = "numpy.random"
-    seed = own.get(library, "torch.manual_seed")
+    seed = of_library.get(library, "torch.manual_seed")
     return any(
         (
             where.dotted(call.func) in (seed, "torch.random.manual_seed")
             or where.last_name(call.func) not in ("seed", "manual_seed")
         )
+        and call not in own
         and program.is_live(where, call)
         and is_set_for_all(program, where, call)
         for where, call in program.calls_to(*SEED_FUNCTIONS, "enable_full_determinism")

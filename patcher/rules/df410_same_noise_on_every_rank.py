@@ -1,22 +1,26 @@
 """All ranks draw the same noise in their steps.
 
 What         All ranks have one seed, and training steps draw a tensor from torch: the noise of a
-             diffusion model, the codes of a GAN or a VAE, the start of an attack, a mask.
+             diffusion model, the codes of a GAN or a VAE, the start of an attack, a mask. Or they
+             draw an array from NumPy, or steps or a data set draw by a generator of their own,
+             np.random.default_rng(0).
 At run time  The n-th example of each rank gets the same noise. N ranks at batch B try B draws a
              step and not N times B: gradients are as noisy as those of one rank. Nothing warns.
 Example      torch.manual_seed(1); noise = torch.randn_like(images)
 Fix          All ranks but rank 0 seed torch anew ahead of the training, by a number that they draw
              and their rank (draw_apart). Only reported where torch draws an order or decides by a
-             number that it draws, or adds noise to gradients, on which ranks have to agree, and in
-             a script that had ranks.
+             number that it draws, or adds noise to gradients, on which ranks have to agree, in a
+             script that had ranks, and for NumPy and generators: add the rank to their seed.
 Fix safety   Safe: one process, and rank 0, draw what they drew.
 Source       facebookresearch/detr, main.py (seed = args.seed + utils.get_rank())
 """
 
 import ast
 from collections.abc import Iterator
+from itertools import islice
 
 from ..analysis.batches.drawn_examples import ranks_draw_alike
+from ..analysis.batches.noise_of_generators import is_of_step, noise_of_generators
 from ..analysis.batches.random_draws import (
     IN_PLACE,
     is_of_gradients,
@@ -29,7 +33,6 @@ from ..analysis.ranks.dealing import SHARE_OF_DRAWN
 from ..analysis.training.evaluations import is_gradless as is_gradless_function
 from ..analysis.training.program import (
     Program,
-    runs_in_training_step,
     trains_on_several_devices,
 )
 from ..editing.edits import Define, Edit, Insert
@@ -46,7 +49,17 @@ NUMBERS = ("item", "tolist", "float", "int", "bool")
 
 
 def findings(program: Program) -> Iterator[Finding]:
-    if not trains_on_several_devices(program) or not seeds_torch(program):
+    if not trains_on_several_devices(program):
+        return
+    yield from of_torch(program)
+    for module, call in islice(noise_of_generators(program), 1):
+        because = f"{module.text(call.func)}() draws by a seed that all ranks have"
+        yield Finding(module, call, because)
+
+
+def of_torch(program: Program) -> Iterator[Finding]:
+    """The finding for noise that steps draw from torch's own random numbers."""
+    if not seeds_torch(program):
         return
     if program.calls_to(APART) or not ranks_draw_alike(program):
         return
@@ -75,15 +88,6 @@ def noise_of_steps(program: Program) -> Iterator[tuple[Module, ast.Call]]:
         if is_decorated or is_gradless(module, call) or not is_of_step(program, module, call):
             continue
         yield module, call
-
-
-def is_of_step(program: Program, module: Module, call: ast.Call) -> bool:
-    """Whether a training step runs a call, in its loop or in a function below it."""
-    function = module.function(call)
-    around = [loop for loop in program.train_loops if module.function(loop.steps) is function]
-    if around or function is None:
-        return any(is_inside(call, loop.steps) for loop in around if loop.module is module)
-    return runs_in_training_step(program, module, function)
 
 
 def is_for_all(module: Module, call: ast.Call) -> bool:

@@ -16,7 +16,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.models.buffers import forward_meets
-from ..analysis.ranks.evaluating_ranks import may_be_bare
+from ..analysis.ranks.evaluating_ranks import may_be_bare, ranks_evaluate_elsewhere
 from ..analysis.ranks.rank_reach import Role, rank_gates, value_for_role
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.program import Program
@@ -34,6 +34,8 @@ MAIN_ALONE = "rank 0 alone"
 def findings(program: Program) -> Iterator[Finding]:
     seen: set[ast.If] = set()
     for evaluation in program.evaluations:
+        if ranks_evaluate_elsewhere(program, evaluation):
+            continue
         for module, entry in program.entries(evaluation):
             for where, gate in gates_on_the_way(program, evaluation, module, entry):
                 if gate in seen:

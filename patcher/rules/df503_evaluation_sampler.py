@@ -18,7 +18,7 @@ import ast
 from collections.abc import Iterator
 
 from ...record import replace
-from ..analysis.ranks.evaluating_ranks import combines_parts
+from ..analysis.ranks.evaluating_ranks import combined_in_loop, combines_parts
 from ..analysis.ranks.rank_reach import Role, roles_reaching_in_function
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.program import Program
@@ -51,6 +51,12 @@ def findings(program: Program) -> Iterator[Finding]:
         sampler = loader.distributed_samplers[0]
         if (left := way_out(evaluation)) is not None:
             because += f"; line {left.lineno} may leave the loop after the batches of a part"
+            yield Finding(loader.module, sampler, because, severity=Severity.DEGRADED)
+            continue
+        if whole := combined_in_loop(program, evaluation):
+            rest = sorted(set(evaluation.accumulators or ()) - whole)
+            because = f"{evaluation.name} gathers {', '.join(sorted(whole))}, of which padding"
+            because += f" repeats examples, and keeps this rank's {', '.join(rest)}"
             yield Finding(loader.module, sampler, because, severity=Severity.DEGRADED)
             continue
         if (

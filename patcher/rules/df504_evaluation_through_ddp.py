@@ -20,7 +20,12 @@ from collections.abc import Iterator
 from ..analysis.models.buffers import forward_meets, is_bare
 from ..analysis.models.wrapping import wraps_for_good
 from ..analysis.ranks.batch_samplers import PLAIN
-from ..analysis.ranks.evaluating_ranks import gets_the_module, may_be_bare, ranks_keep_pace
+from ..analysis.ranks.evaluating_ranks import (
+    gets_the_module,
+    may_be_bare,
+    ranks_evaluate_elsewhere,
+    ranks_keep_pace,
+)
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.frameworks import RANK_SAMPLERS
 from ..analysis.training.program import Program
@@ -30,6 +35,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import (
     UNWRAPPED_NAME,
     is_plain_object,
+    is_taken_out_by_function,
     is_the_module,
     is_unwrapped,
     model_uses,
@@ -65,6 +71,10 @@ def findings(program: Program) -> Iterator[Finding]:
         return
     unwrapped: set[ast.stmt] = set()  # a function with two loops calls eval() once
     for evaluation in program.evaluations:
+        if ranks_evaluate_elsewhere(program, evaluation) or is_taken_out_by_function(
+            program, evaluation
+        ):
+            continue
         stays = wrapper_moves(program, evaluation)
         if stays and ranks_keep_pace(program, evaluation):
             continue

@@ -2,15 +2,16 @@
 
 What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
              loop, under a test that only some ranks pass or after an exit that some ranks take; an
-             exit from the training loop that each rank takes by its own loss, metric or clock, or a
-             step that it leaves out by these, or takes as often as these say. Barriers that rank 0
-             and the others each pass once ("rank 0 first") are a pair and fine; a collective of a
-             group may be, and is a note.
+             exit from the training loop that each rank takes by its own loss, metric or clock, or
+             that all take by what rank 0 alone counts; or a step that a rank leaves out by these,
+             or takes as often as these say. Barriers that rank 0 and the others each pass once
+             ("rank 0 first") are a pair and fine; a collective of a group may be, and is a note.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
 Fix          A lone barrier under a rank test is passed by every rank. What ranks decide by is made
-             the mean over the ranks. An exit of rank 0 is taken by the others too. Else by hand:
+             the mean over the ranks. An exit of rank 0 is taken by the others too, and what rank 0
+             counts is counted by all. Else by hand:
              let all ranks call it, as an evaluation that they share, and test the rank in it, where
              it writes.
 Fix safety   Safe: in a lone process each edited line does what it did before, and a group never got
@@ -26,11 +27,13 @@ from ..analysis.batches.steps_apart import rounds_by_batches
 from ..analysis.effects.written_paths import values_of
 from ..analysis.language.first_rounds import first_round_comes_to
 from ..analysis.ranks.certain_reach import may_never_hold
+from ..analysis.ranks.counted_by_some import exits_by_counts
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.rank_divergence import (
     RankDependentExit,
     clock_exits,
     conditional_exits,
+    counted_by,
     in_lock_step,
     is_number_test,
     rank_dependent_exits,
@@ -49,6 +52,7 @@ from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.opened_gates import open_gate
 from ..source.branches import exclusive
 from ..source.module import Module
 from ..source.tree import (
@@ -58,6 +62,7 @@ from ..source.tree import (
     everywhere,
     is_elif,
     is_inside,
+    is_plain_call,
     keyword,
     mentions,
     within,
@@ -95,6 +100,7 @@ def findings(program: Program) -> Iterator[Finding]:
             for decision in rank_dependent_exits(program, loop, wrappers):
                 yield decision_finding(program, decision)
             yield from exits_by_the_clock(program, loop, wrappers)
+            yield from exits_by_rank_0(program, loop)
         own = (each for loop in program.train_loops for each in rounds_of_own(program, loop))
         yield from {each.at: each for each in own}.values()
 
@@ -102,7 +108,7 @@ def findings(program: Program) -> Iterator[Finding]:
 def one_sided_calls(program: Program, module: Module, wrappers: set[str]) -> Iterator[Finding]:
     """Collectives that only rank 0 reaches, or only the other ranks."""
     per_scope: dict[Function | None, list[ast.Call]] = defaultdict(list)
-    for call in collective_calls(module, wrappers):
+    for call in collective_calls(program, module, wrappers):
         per_scope[module.function(call)].append(call)
     for scope, calls in per_scope.items():
         # What a function does on all ranks that enter it is reported where it is called.
@@ -184,10 +190,6 @@ def has_partner(
         )
         for other in module.calls_to(module.last_name(call.func))
     )
-
-
-def is_if(node: ast.AST) -> bool:
-    return isinstance(node, ast.If)
 
 
 def paired_barriers(module: Module, barriers: dict[ast.Call, Role]) -> set[ast.Call]:
@@ -330,6 +332,9 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
             at, numbers = counted_by(module, test, decision.names) or (test, decision.names)
             means = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(numbers))
             edits = (Insert(at, means), Define("mean_of_ranks"))
+        elif (size := size_of_loss(decision)) is not None and in_backward:
+            mean = f"mean_of_ranks({module.text(size)})"
+            edits = (Rewrite(size, mean), Define("mean_of_ranks"))
         elif (code := test_of_all(decision, in_backward)) is not None:
             edits = (Rewrite(test.test, code), Define("on_any_rank"))
     return Finding(
@@ -350,25 +355,6 @@ def rounds_of_own(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         if not any(module.last_name(call.func) in (*COLLECTIVES, *AGREED) for call in calls):
             because = f"each rank comes to line {together.lineno} as often as its own batch says"
             yield Finding(module, rounds, because)
-
-
-def counted_by(
-    module: Module, test: ast.If, names: frozenset[str]
-) -> tuple[ast.If, frozenset[str]] | None:
-    """The test above by which a number is counted, and the numbers of this rank's own in it.
-
-    ``if total < best: best, bad = total, 0`` and ``else: bad += 1``, of ``if bad > 3: break``: the
-    mean of the counts is none.
-    """
-    block = module.body(test)
-    for above in reversed(block[: block.index(test)]):
-        if isinstance(above, ast.If) and names <= bound_names(above):
-            compared = {name.id for name in everywhere(above.test, ast.Name)} - names
-            bound = [bound_names(stmt) for stmt in block if stmt is not above]
-            own = frozenset(compared.intersection(set[str]().union(*bound)))
-            is_counted = bool(own) and is_number_test(module, above.test, own)
-            return (above, own) if is_counted else None
-    return None
 
 
 def exits_by_the_clock(program: Program, loop: TrainLoop, wrappers: set[str]) -> Iterator[Finding]:
@@ -393,6 +379,30 @@ def exits_by_the_clock(program: Program, loop: TrainLoop, wrappers: set[str]) ->
         yield Finding(module, leaving, because, edits)
 
 
+def exits_by_rank_0(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """``if score > best and rank == 0: bad = 0``, where all ranks leave by ``bad``."""
+    for each in exits_by_counts(program, loop):
+        module, gate = each.module, each.gate
+        if not program.is_live(module, each.exit):
+            continue
+        edits = () if holds_evaluation(program, module, gate) else count_on_all_ranks(module, gate)
+        because = f"{each.name} is counted on rank 0 alone, in line {gate.lineno}"
+        yield Finding(module, each.exit, because, edits)
+
+
+def count_on_all_ranks(module: Module, gate: ast.If) -> tuple[Edit, ...]:
+    """Edits that take the rank out of a test under which rank 0 counts."""
+    if not gate.orelse:
+        return open_gate(module, gate)
+    if not isinstance(gate.test, ast.BoolOp) or not isinstance(gate.test.op, ast.And):
+        return ()
+    ranks = [part for part in gate.test.values if is_rank_test(module, part)]
+    others = [part for part in gate.test.values if part not in ranks]
+    if not others or not all(value_for_role(module, part, Role.SINGLE) for part in ranks):
+        return ()
+    return (Rewrite(gate.test, " and ".join(map(module.conjunct, others))),)
+
+
 def is_passed_alike(module: Module, stmt: ast.stmt) -> bool:
     """Whether a statement is in loops only, and in what is tried for all of them."""
     for up in module.ancestors(stmt):
@@ -402,6 +412,35 @@ def is_passed_alike(module: Module, stmt: ast.stmt) -> bool:
         if not (tried or isinstance(up, ast.For | ast.While | ast.With | ast.Module)):
             return False
     return True
+
+
+def size_of_loss(decision: RankDependentExit) -> ast.expr | None:
+    """The number of a rank's own in a test that compares nothing else: ``if loss.item() > 5:``.
+
+    The mean of the ranks' losses is that of all examples, by which one process decides.
+    """
+    test = decision.test.test
+    if not (isinstance(test, ast.Compare) and len(test.ops) == 1):
+        return None
+    if not isinstance(test.ops[0], ast.Lt | ast.LtE | ast.Gt | ast.GtE):
+        return None
+    sides = (test.left, test.comparators[0])
+    own = [side for side in sides if any(mentions(side, name) for name in decision.names)]
+    return own[0] if len(own) == 1 and is_one_number(own[0]) else None
+
+
+def is_one_number(node: ast.expr) -> bool:
+    """``loss``, ``loss.item()``, ``loss.detach().item()`` and ``float(loss)``."""
+    if is_plain_call(node, "float") or is_plain_call(node, "abs"):
+        return len(node.args) == 1 and is_one_number(node.args[0])
+    while isinstance(node, ast.Call | ast.Attribute):
+        if isinstance(node, ast.Call) and not node.args and not node.keywords:
+            node = node.func
+        elif isinstance(node, ast.Attribute) and node.attr in ("item", "detach", "cpu", "data"):
+            node = node.value
+        else:
+            return False
+    return isinstance(node, ast.Name)
 
 
 def test_of_all(decision: RankDependentExit, by_loss: bool) -> str | None:
@@ -429,14 +468,20 @@ def test_of_all(decision: RankDependentExit, by_loss: bool) -> str | None:
     return f"not on_any_rank(not {module.operand(test.test)})"
 
 
-def collective_calls(module: Module, wrappers: set[str]) -> list[ast.Call]:
+def collective_calls(program: Program, module: Module, wrappers: set[str]) -> list[ast.Call]:
     """Calls of torch.distributed's collectives and of functions that always run one."""
     direct = [
         call
         for call in module.calls_to(*COLLECTIVES)
         if module.dotted(call.func).startswith(("torch.distributed.", "dist."))
     ]
-    return direct + [call for call in module.calls_to(*wrappers) if isinstance(call.func, ast.Name)]
+    return direct + [
+        call
+        for call in module.calls_to(*wrappers)
+        if isinstance(call.func, ast.Name)
+        # not one of that name that is imported from elsewhere
+        and (call.func.id not in module.aliases or program.resolve(module, call.func) is not None)
+    ]
 
 
 def collective_functions(program: Program) -> set[str]:
@@ -446,7 +491,7 @@ def collective_functions(program: Program) -> set[str]:
         found = {
             function.name
             for module in program.modules
-            for call in collective_calls(module, wrappers)
+            for call in collective_calls(program, module, wrappers)
             for function in [module.function(call)]
             if function is not None
             and roles_reaching_in_function(module, call) >= RANKS

@@ -1,12 +1,15 @@
 """Each rank decides by the loss of its own batches.
 
 What         A schedule steps by the loss of the training, as ReduceLROnPlateau does, or the epoch
-             loop is left by it; or the script lowers its rate, or loads the best weights, by it.
-             The loss is that of one rank's batches. So does LBFGS, by what its closure returns. An
-             exit in the function of the training loop itself is DF506's.
+             loop is left by it; or the script lowers its rate, loads or keeps the best weights, or
+             comes to an evaluation in which ranks wait for each other, by it. The loss is that of
+             one rank's batches. So does LBFGS, by what its closure returns. An exit in the function
+             of the training loop itself is DF506's. A warning where weights are kept by it; a note
+             where such a script knows ranks: it may mean rank 0's.
 At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
              although the gradients are averaged: DistributedDataParallel compares no weights. A
-             rank that leaves alone makes its peers wait until the time-out.
+             rank that leaves alone makes its peers wait until the time-out. The best epoch is that
+             of rank 0's part of the data, and another one than that of all examples.
 Example      loss = train(model, loader); scheduler.step(loss)
 Fix          Decide by the mean over the ranks, which is what is printed from then on, too. Only
              reported for LBFGS.
@@ -17,11 +20,17 @@ Source       torch.optim.lr_scheduler.ReduceLROnPlateau, torch.nn.parallel.Distr
 import ast
 from collections.abc import Iterator
 
+from ..analysis.effects.own_meetings import meets_others
 from ..analysis.ranks.rank_divergence import (
+    Decision,
+    Matters,
     changes_by_own_batches,
+    changes_training,
+    counted_by,
     decisions_by,
     in_lock_step,
     is_number_test,
+    keeps_weights,
     own_steps_and_results,
 )
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
@@ -29,11 +38,13 @@ from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
+from ..fixes.drawn_apart import knew_no_ranks
 from ..source.module import Module
 from ..source.tree import (
     FUNCTIONS,
     Function,
     bound_names,
+    everywhere,
     is_number,
     only_argument,
     within,
@@ -67,24 +78,51 @@ def findings(program: Program) -> Iterator[Finding]:
         yield from searched(loop)
 
 
+def acts_on_training(program: Program, loop: TrainLoop) -> Matters:
+    """A test for statements that change the training, or in which ranks wait for each other."""
+
+    def matters(module: Module, stmt: ast.stmt) -> bool:
+        return changes_training(module, stmt) or (
+            loop.steps not in module.ancestors(stmt) and meets_others(program, module, stmt)
+        )
+
+    return matters
+
+
 def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
-    """The findings for a rate that is lowered, or weights that are taken back, by a test."""
+    """The findings for a rate, weights that are taken back or kept, or an evaluation, by a test."""
+    told: set[ast.If] = set()
+    kinds = (
+        (acts_on_training(program, loop), severity_of(program)),
+        (keeps_weights, severity_of_kept(program)),
+    )
+    for matters, severity in kinds:
+        for stmt, test, names in changes_by_own_batches(program, loop, matters):
+            if test not in told:
+                told.add(test)
+                edits = () if severity is Severity.NOTE else mean_before(program, loop, test, names)
+                because = f"line {test.lineno} decides by the loss of this rank's batches"
+                yield Finding(loop.module, stmt, because, edits, severity=severity)
+
+
+def mean_before(
+    program: Program, loop: TrainLoop, test: ast.If, names: frozenset[str]
+) -> tuple[Edit, ...]:
+    """Edits that let a test decide by the mean over the ranks of the numbers ``names``."""
     module = loop.module
-    for stmt, test, names in changes_by_own_batches(program, loop):
-        edits: tuple[Edit, ...] = ()
-        if (
-            names
-            and all(name.isidentifier() for name in names)
-            and is_number_test(module, test.test, names)
-            and in_lock_step(loop, test)
-            and loop.steps not in module.ancestors(test)
-            and roles_reaching(program, module, test) >= RANKS
-            and isinstance(module.parents[test], ast.For | ast.While)
-        ):
-            lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(names))
-            edits = (Insert(test, lines), Define("mean_of_ranks"))
-        because = f"line {test.lineno} decides by the loss of this rank's batches"
-        yield Finding(module, stmt, because, edits, severity=severity_of(program))
+    if not (
+        names
+        and all(name.isidentifier() for name in names)
+        and is_number_test(module, test.test, names)
+        and in_lock_step(loop, test)
+        and loop.steps not in module.ancestors(test)
+        and roles_reaching(program, module, test) >= RANKS
+        and isinstance(module.parents[test], ast.For | ast.While)
+    ):
+        return ()
+    at, numbers = counted_by(module, test, names) or (test, names)
+    lines = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(numbers))
+    return Insert(at, lines), Define("mean_of_ranks")
 
 
 def searched(loop: TrainLoop) -> Iterator[Finding]:
@@ -124,6 +162,11 @@ def severity_of(program: Program) -> Severity | None:
     return Severity.DEGRADED if any(own) else None
 
 
+def severity_of_kept(program: Program) -> Severity:
+    """Of weights that are kept: no step hangs on them, and who knows ranks may mean rank 0's."""
+    return Severity.DEGRADED if knew_no_ranks(program) else Severity.NOTE
+
+
 def stepped(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
     """The finding for a schedule that steps in the function of the training loop."""
     module, value = loop.module, only_argument(call, *METRICS)
@@ -148,20 +191,32 @@ def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> I
     for module, call in program.callers(function):
         if not program.is_live(module, call):
             continue
-        decisions = decisions_by(program, module, loop, call)
-        places = [
-            each
-            for each in decisions
-            if not isinstance(each, ast.Call) or is_schedule(module, each)
-        ]
+        severity = severity_of(program)
+        places = places_by(program, module, loop, call, acts_on_training(program, loop))
+        if not places:
+            severity = severity_of_kept(program)
+            places = places_by(program, module, loop, call, keeps_weights)
         if not places:
             continue
         because = (
             f"{function.name} returns the loss of this rank's batches, and line "
-            f"{places[0].lineno} decides by it"
+            f"{places[0][0].lineno} decides by it"
         )
-        edits = mean_behind(program, loop, results, module, call)
-        yield Finding(module, call, because, edits, severity=severity_of(program))
+        edits: tuple[Edit, ...] = ()
+        if severity is not Severity.NOTE:
+            edits = mean_behind(program, loop, results, module, call, [by for _, by in places])
+        yield Finding(module, call, because, edits, severity=severity)
+
+
+def places_by(
+    program: Program, module: Module, loop: TrainLoop, call: ast.Call, matters: Matters
+) -> list[Decision]:
+    """Where the function of a call decides by what it returns: schedules, exits and changes."""
+    return [
+        (each, by)
+        for each, by in decisions_by(program, module, loop, call, matters)
+        if not isinstance(each, ast.Call) or is_schedule(module, each)
+    ]
 
 
 def mean_behind(
@@ -170,8 +225,12 @@ def mean_behind(
     results: list[ast.Return],
     module: Module,
     call: ast.Call,
+    deciding: list[ast.expr],
 ) -> tuple[Edit, ...]:
-    """Edits that make what a call returns the mean over the ranks, where it is one number."""
+    """Edits that make what a call returns the mean over the ranks, where it is one number.
+
+    Of several results those by which the expressions decide, where each reads such a number.
+    """
     stmt = module.statement(call)
     if not isinstance(stmt, ast.Assign) or stmt.value is not call or len(stmt.targets) != 1:
         return ()
@@ -189,6 +248,12 @@ def mean_behind(
         if isinstance(name, ast.Name) and is_a_number(loop.module, made)
     ]
     is_whole = len(numbers) == len(bound_names(stmt))
+    if not is_whole:
+        read = [
+            {name.id for name in everywhere(by, ast.Name)} & bound_names(stmt) for by in deciding
+        ]
+        is_whole = all(each and each <= set(numbers) for each in read)
+        numbers = [name for name in numbers if any(name in each for each in read)]
     by_all = roles_reaching(program, module, call) >= RANKS and runs_alike(module, stmt)
     if not is_whole or not by_all:
         return ()
@@ -197,12 +262,16 @@ def mean_behind(
 
 
 def runs_alike(module: Module, stmt: ast.stmt) -> bool:
-    """Whether only loops are around a statement in its function."""
+    """Whether only loops are around a statement in its function, and what is tried for all."""
+    below: ast.AST = stmt
     for up in module.ancestors(stmt):
         if isinstance(up, FUNCTIONS):
             return True
-        if isinstance(up, ast.If | ast.Try | ast.While) and not is_guard(module, up):
+        is_tried_whole = isinstance(up, ast.Try) and isinstance(below, ast.For) and below in up.body
+        is_unsure = isinstance(up, ast.If | ast.Try | ast.While) and not is_tried_whole
+        if is_unsure and not is_guard(module, up):
             return False
+        below = up
     return True
 
 

@@ -14,7 +14,8 @@ Example      print("train:", accuracy(model, train_loader))
 Fix          Let the loop go over all examples in order, on each rank. Of evaluations only those
              that compute no gradients, or are functions that get the loader. Averages of batch
              norm are only noted, as they need mixed batches: let all ranks take the mean of theirs,
-             or go through a loader of all examples that shuffles.
+             or go through a loader of all examples that shuffles. So are gradients of batches that
+             are drawn beside the training, as pruning does: average them before they are read.
 Fix safety   Safe: a loader that deals nothing is left as it is, as every loader of a lone process.
 Source       torch.utils.data.distributed.DistributedSampler
 """
@@ -25,10 +26,11 @@ import re
 from collections.abc import Iterator
 
 from ..analysis.batches.collected_batches import collections_of_batches
+from ..analysis.batches.drawn_beside import drawn_for_gradients
 from ..analysis.language.name_flow import FILLING, names_in, spread
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.wrapper_attributes import is_gradless
-from ..analysis.models.wrapping import takes_steps
+from ..analysis.models.wrapping import keeps_gradients, takes_steps
 from ..analysis.ranks.evaluating_ranks import combines, combines_parts
 from ..analysis.training.constructed_loaders import Loader
 from ..analysis.training.evaluations import Evaluation
@@ -36,7 +38,7 @@ from ..analysis.training.evaluations import is_gradless as is_gradless_function
 from ..analysis.training.loaders import loader_of, trace_loader
 from ..analysis.training.loaders_in_lists import loaders_in_turn
 from ..analysis.training.program import Program
-from ..analysis.training.train_loops import TrainLoop, is_backward
+from ..analysis.training.train_loops import is_backward
 from ..editing.edits import Define, Edit, Insert, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
@@ -83,10 +85,12 @@ def findings(program: Program) -> Iterator[Finding]:
     yield from averages_of_a_part(program)
     yield from gradients_of_a_part(program)
     for module, node in counting_loops(program):
-        if not has_helper(module, node):
+        if not has_helper(module, node) and not is_read_by_step(program, module, node):
             because = "what this counts is in this rank's part of the training data alone"
             yield Finding(module, node, because, count_all(module, node.iter))
     for module, iterated in collected_parts(program):
+        if is_read_by_step(program, module, module.statement(iterated)):
+            continue
         because = "what this collects is of this rank's part of the training data alone"
         yield Finding(module, iterated, because, count_all(module, iterated))
 
@@ -118,6 +122,31 @@ def has_helper(module: Module, node: ast.AST) -> bool:
     return any(module.function(call) is function for call in module.calls_to(WHOLE))
 
 
+def is_read_by_step(program: Program, module: Module, stmt: ast.stmt) -> bool:
+    """Whether a training step takes what a statement has kept of the batch with its own number.
+
+    ``cache[step]``, which is of this rank's batch as long as both go over the same ones.
+    """
+    if isinstance(stmt, ast.For):
+        calls = within(stmt.body, ast.Call)
+        kept = [
+            names_in(call.func.value)
+            for call in calls
+            if isinstance(call.func, ast.Attribute) and call.func.attr in FILLING
+        ]
+    else:
+        kept = [names_in(target) for target in getattr(stmt, "targets", [])]
+    names = set[str]().union(*kept)
+    return any(
+        isinstance(each.slice, ast.Name)
+        and each.slice.id == loop.step_name
+        and names_in(each.value) & names
+        for loop in program.train_loops
+        if loop.module is module and loop.step_name
+        for each in within(loop.steps.body, ast.Subscript)
+    )
+
+
 def steps_and_evaluations(program: Program) -> set[ast.AST]:
     """The loops of training steps, and those of evaluations."""
     steps: set[ast.AST] = {each.steps for each in program.train_loops}
@@ -125,21 +154,17 @@ def steps_and_evaluations(program: Program) -> set[ast.AST]:
 
 
 def gradients_of_a_part(program: Program) -> Iterator[Finding]:
-    """Loops that go back without a step, and add up what the gradients are."""
+    """Loops that go back without a step, and add up what the gradients are; and such draws."""
     for loop in program.train_loops:
         is_dealt = loop.loader is not None and deals_training(program, loop.loader)
         if is_dealt and not takes_steps(loop) and keeps_gradients(loop):
             because = "what this keeps of gradients is of this rank's part of the training data"
             yield Finding(loop.module, loop.steps, because, severity=Severity.NOTE)
-
-
-def keeps_gradients(loop: TrainLoop) -> bool:
-    """Whether a loop adds gradients up for later, ``fisher[name] += p.grad ** 2``."""
-    return any(
-        each.attr == "grad" and isinstance(each.ctx, ast.Load)
-        for add in within(loop.steps.body, ast.AugAssign)
-        for each in everywhere(add.value, ast.Attribute)
-    )
+    for module, drawn_from in drawn_for_gradients(program):
+        loaders = passed_loaders(program, module, drawn_from)
+        if any(deals_training(program, loader) for loader in loaders):
+            because = "gradients of a batch that is drawn here are of this rank's own batch"
+            yield Finding(module, drawn_from, because, severity=Severity.NOTE)
 
 
 def averages_of_a_part(program: Program) -> Iterator[Finding]:
@@ -149,7 +174,7 @@ def averages_of_a_part(program: Program) -> Iterator[Finding]:
     because = "averages of batch norm come of this rank's part of the training data"
     passes = [
         (module, loader)
-        for module, call in program.calls_to("update_bn")
+        for module, call in program.calls_to("update_bn", "bn_update")  # of torch and torchcontrib
         if (loader := argument(call, 0, "loader")) and not program.callees(module, call)
     ]
     others: set[ast.AST] = {each.steps for each in program.train_loops}

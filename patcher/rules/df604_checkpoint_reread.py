@@ -29,8 +29,7 @@ from ..analysis.effects.early_reads import (
     where_it_is_found,
 )
 from ..analysis.effects.file_effects import folder_of
-from ..analysis.effects.in_turn import goes_in_turn
-from ..analysis.effects.met_between import waits_between
+from ..analysis.effects.met_between import waits_a_round, waits_between
 from ..analysis.effects.path_text import is_option
 from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.effects.written_paths import clock_in, is_memory, names_rank, spelled_with
@@ -61,6 +60,7 @@ from ..source.module import Module
 from ..source.tree import (
     Function,
     argument,
+    argument_values,
     below,
     bound_names,
     everywhere,
@@ -119,9 +119,9 @@ def findings(program: Program) -> Iterator[Finding]:
         early = dict(reads_behind_saves(program, module, saves, folders))
         early = {**dict(read_through_calls(program, module)), **early}
         for call, saved in early.items():
-            if not any(waits_for_both(module, each, saved, call) for each in early) and not (
-                comes_behind_rank_0(program, module, call) or goes_in_turn(program, module, call)
-            ):
+            if not any(
+                waits_for_both(module, each, saved, call) for each in early
+            ) and not comes_behind_rank_0(program, module, call):
                 yield too_early(program, module, call, saved)
         yield from perhaps_too_early(program, module, early)
 
@@ -247,7 +247,13 @@ def reads_behind_saves(
     readers = {each.name: each for each in reading_functions(program)}
     for call in module.calls_to("load", "from_pretrained", *readers):
         stmt = module.statement(call)
-        both = [saved for saved in saves if not never_both(module, saved, call)]
+        both = [
+            saved
+            for saved in saves
+            if not never_both(module, saved, call)
+            and not waits_a_round(program, module, saved, call)
+            and not are_other_files(module, saved, call)
+        ]
         saved = last_call_above(module, stmt, both)
         by_function = readers.get(module.last_name(call.func)) in [
             function for _, function in program.callees(module, call)
@@ -260,6 +266,29 @@ def reads_behind_saves(
             program, module, saved, stmt
         ):
             yield call, saved
+
+
+def are_other_files(module: Module, saved: ast.Call, load: ast.Call) -> bool:
+    """``save(state, folder / "best.pth")`` and ``load(folder / "last.pth")``, as they stand."""
+    written, read = (
+        {name for value in argument_values(call) if (name := file_name(module, value))}
+        for call in (saved, load)
+    )
+    return bool(written and read) and written.isdisjoint(read)
+
+
+def file_name(module: Module, path: ast.expr) -> str:
+    """The last part of a path, where it is a literal that ends as a file's name; else empty."""
+    match path:
+        case ast.Call(func=ast.Name(id="str"), args=[inner]):
+            return file_name(module, inner)
+        case ast.BinOp(op=ast.Div(), right=last):
+            return file_name(module, last)
+        case ast.Call(args=[_, *_, last]) if module.dotted(path.func) == "os.path.join":
+            return file_name(module, last)
+        case ast.Constant(value=str(text)) if "." in text:
+            return text.rpartition("/")[2]
+    return ""
 
 
 def is_of_the_user(program: Program, module: Module, saved: ast.Call, load: ast.Call) -> bool:

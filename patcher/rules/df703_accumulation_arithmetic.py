@@ -575,15 +575,15 @@ def synchronization(program: Program, loop: TrainLoop) -> Iterator[Finding]:
 
 
 def ddp_models(program: Program, loop: TrainLoop) -> list[str]:
-    """Names of DDP's wrappers in the function of the loop."""
+    """Names of DDP's wrappers that the loop uses: another one, of a teacher, may not be bound."""
     module = loop.module
     function = module.function(loop.steps)
-    models = {name for name in ddp_names(module, function) if not name.startswith("self.")}
+    used_names = {name.id for name in within(loop.steps, ast.Name)}
+    models = set(ddp_names(module, function)) & used_names
     used = {module.text(node) for node in within(loop.steps.body, ast.Attribute)}
     for method in module.all_functions:
         models |= {name for name in ddp_names(module, method) if name.startswith("self.")} & used
     if function is not None:
-        used_names = {name.id for name in within(loop.steps, ast.Name)}
         for caller, call in program.callers(function):
             names = ddp_names(caller, caller.function(call))
             for parameter in parameters(function) & used_names:

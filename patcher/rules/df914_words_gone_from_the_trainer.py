@@ -1,9 +1,9 @@
 """The Trainer of transformers is asked in words that it has no more.
 
 What         TrainingArguments(evaluation_strategy=…), Trainer(tokenizer=…), an option of an older
-             release that chose nothing else, or a subclass whose compute_loss() or training_step()
-             does not take the number of items that a batch has. Or the Trainer is asked whether it
-             is_world_master().
+             release that chose nothing else, one that is read, or a subclass whose compute_loss()
+             or training_step() does not take the number of items that a batch has. Or the Trainer
+             is asked whether it is_world_master().
 At run time  TypeError when the arguments or the Trainer are made, or in the first step;
              AttributeError behind the whole training, where the results are written.
 Example      args = TrainingArguments("out", evaluation_strategy="epoch", no_cuda=True)
@@ -11,13 +11,14 @@ Fix          Today's word; an option that is gone, and chose what is the rule no
              method takes num_items_in_batch=None, and a loss that does not use it is divided by the
              accumulation, as before.
 Fix safety   Safe: the line could only raise before. TensorBoard's folder is left to its variable,
-             TENSORBOARD_LOGGING_DIR.
+             TENSORBOARD_LOGGING_DIR. Only reported where a word is read that has none of today.
 Source       transformers.TrainingArguments and Trainer of 5.23; the migration guide of version 5
 """
 
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.names import answered_once
 from ..analysis.models.library_models import heirs_of_library
 from ..analysis.models.library_trainers import is_trainer_name
 from ..analysis.training.program import Program
@@ -46,6 +47,12 @@ SWITCHES = {
     "group_by_length": "train_sampling_strategy='group_by_length'",
     "adafactor": "optim='adafactor'",
     "include_inputs_for_metrics": "include_for_metrics=['inputs']",
+}
+# What a word that is read asks of those of today.
+READ = {
+    "group_by_length": "train_sampling_strategy == 'group_by_length'",
+    "adafactor": "optim == 'adafactor'",
+    "evaluate_during_training": "eval_strategy != 'no'",
 }
 FOLDER = "overwrite_output_dir"  # which scripts ask themselves
 LEFT_OUT = frozenset(
@@ -78,7 +85,7 @@ def findings(program: Program) -> Iterator[Finding]:
         for call in module.calls_to(*ARGUMENTS):
             if module.dotted(call.func).startswith("transformers."):
                 yield from old_words(module, call)
-        yield from old_reads(module)
+        yield from old_reads(program, module)
         yield from old_calls(program, module, names)
         for call in module.calls_to("Trainer", "Seq2SeqTrainer", *names):
             is_library = module.dotted(call.func).startswith("transformers.")
@@ -119,19 +126,62 @@ def old_words(module: Module, call: ast.Call) -> Iterator[Finding]:
     yield Finding(module, call, because, tuple(edits))
 
 
-def old_reads(module: Module) -> Iterator[Finding]:
-    """``training_args.overwrite_output_dir`` of the arguments that HfArgumentParser makes."""
+def old_reads(program: Program, module: Module) -> Iterator[Finding]:
+    """``training_args.overwrite_output_dir`` of the arguments that HfArgumentParser makes.
+
+    And of those that the module makes itself, ``args = TrainingArguments(…)``.
+    """
     parsers = module.calls_to("HfArgumentParser")
-    if not any(module.dotted(call.func).startswith("transformers.") for call in parsers):
+    parses = any(module.dotted(call.func).startswith("transformers.") for call in parsers)
+    if not parses and not module.calls_to(*ARGUMENTS):
         return
-    for name in (FOLDER, *RENAMED):
+    own = own_options(program)
+    for name in (FOLDER, *RENAMED, *READ, *sorted(LEFT_OUT - {FOLDER})):
+        if name in own:
+            continue
         for node in module.attributes(name):
-            owner = node.value.id if isinstance(node.value, ast.Name) else ""
-            if not owner.endswith("training_args") or not isinstance(node.ctx, ast.Load):
+            if not isinstance(node.ctx, ast.Load) or not are_arguments(module, node.value, parses):
                 continue
+            if asks_for_release(module, node):
+                continue
+            owner = module.text(node.value)
             code = f"getattr({owner}, '{name}', False)" if name == FOLDER else ""
-            edit = Rewrite(node, code or f"{owner}.{RENAMED[name]}")
-            yield Finding(module, node, f"TrainingArguments have no {name}", (edit,))
+            if name in RENAMED:
+                code = f"{owner}.{RENAMED[name]}"
+            if name in READ:
+                code = f"({owner}.{READ[name]})"
+            edits = (Rewrite(node, code),) if code else ()
+            severity = None if edits else Severity.DEGRADED
+            because = f"TrainingArguments have no {name}"
+            yield Finding(module, node, because, edits, severity=severity)
+
+
+@answered_once
+def own_options(program: Program) -> set[str]:
+    """What classes of the program declare as options, and what it sets of some arguments."""
+    declared = {
+        each.target.id
+        for module in program.modules
+        for owner in module.nodes(ast.ClassDef)
+        for each in owner.body
+        if isinstance(each, ast.AnnAssign) and isinstance(each.target, ast.Name)
+    }
+    return declared | {
+        node.attr
+        for module in program.modules
+        for node in module.nodes(ast.Attribute)
+        if isinstance(node.ctx, ast.Store) and isinstance(node.value, ast.Name)
+    }
+
+
+def are_arguments(module: Module, owner: ast.expr, parses: bool) -> bool:
+    """Whether a name stands for TrainingArguments of transformers."""
+    if not isinstance(owner, ast.Name):
+        return False
+    made = module.definition(owner, owner)
+    if isinstance(made, ast.Call) and module.last_name(made.func) in ARGUMENTS:
+        return module.dotted(made.func).startswith("transformers.")
+    return parses and owner.id.endswith("training_args")
 
 
 def old_calls(program: Program, module: Module, names: set[str]) -> Iterator[Finding]:

@@ -413,7 +413,8 @@ class Module:
             return []
         whole: ast.stmt = sites[-1][0]
         for up in self.ancestors(whole):
-            if isinstance(up, ast.If) and not is_inside(at, up):
+            is_handled = isinstance(up, ast.Try) and any(is_inside(whole, h) for h in up.handlers)
+            if (isinstance(up, ast.If) or is_handled) and not is_inside(at, up):
                 whole = up
                 break
         above = self.parents[whole]

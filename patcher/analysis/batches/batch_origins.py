@@ -9,7 +9,7 @@ from ...source.module import Module
 from ...source.tree import Function, everywhere, parameters, within
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
-from .batch_taint import NotDealtError
+from .batch_taint import NotDealtError, UnknownOriginError
 from .set_order import makes_set
 
 MAX_DEPTH = 8
@@ -29,7 +29,7 @@ def refuse_unknown_origin(program: Program, module: Module, node: ast.expr) -> N
     """Raise unless what a loop goes over is made by the program, or by what is known."""
     where = unknown_origin(program, module, node, 0)
     if where:
-        raise NotDealtError(f"whether all ranks get the same ones of {where} cannot be told")
+        raise UnknownOriginError(f"whether all ranks get the same ones of {where} cannot be told")
 
 
 def unknown_origin(program: Program, module: Module, node: ast.expr, depth: int) -> str:

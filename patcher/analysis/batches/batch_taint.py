@@ -29,6 +29,10 @@ class NotDealtError(Exception):
     """Ranks cannot share a loop's batches; the text says why."""
 
 
+class UnknownOriginError(NotDealtError):
+    """Where the batches come from is not read, so that they may be dealt there."""
+
+
 def is_arithmetic(node: ast.expr) -> bool:
     """Whether a value is computed by operators and min, max and the like alone."""
     known = (

@@ -97,6 +97,7 @@ class Reduction(Enum):
     MEAN = "mean"
     MIXED = "a sum and a mean"
     PARTLY = "a sum and what is not read"
+    TIMES = "a mean times the number of examples in a batch"
     UNKNOWN = "unknown"
 
 
@@ -156,7 +157,9 @@ def reduction_of(
         case ast.BinOp(op=ast.Mult()):
             if is_factor(program, node.left):
                 return of(node.right)
-            return of(node.left) if is_factor(program, node.right) else Reduction.UNKNOWN
+            if is_factor(program, node.right):
+                return of(node.left)
+            return times(program, [(node.left, of(node.left)), (node.right, of(node.right))])
         case ast.BinOp(op=ast.Div()):
             kind = of(node.left)
             if is_batch_size(program, node.right):
@@ -537,7 +540,41 @@ def added(first: Reduction, second: Reduction) -> Reduction:
 
 def over_batch(kind: Reduction) -> Reduction:
     """What a loss is that is divided by the number of examples of one rank's batch."""
-    return Reduction.MEAN if kind in (Reduction.SUM, Reduction.MEAN) else Reduction.UNKNOWN
+    known = (Reduction.SUM, Reduction.MEAN, Reduction.TIMES)
+    return Reduction.MEAN if kind in known else Reduction.UNKNOWN
+
+
+def times(program: Program, factors: list[tuple[ast.expr, Reduction]]) -> Reduction:
+    """What a product is: a sum again, where a mean is multiplied by the examples of its batch."""
+    kinds = {kind for _, kind in factors}
+    if kinds == {Reduction.MEAN, Reduction.UNKNOWN} and any(
+        kind is Reduction.UNKNOWN
+        and (
+            counts_examples(node)
+            or (isinstance(node, ast.Attribute) and is_batch_size(program, node))
+        )
+        for node, kind in factors
+    ):
+        return Reduction.TIMES
+    return Reduction.UNKNOWN
+
+
+def counts_examples(node: ast.expr) -> bool:
+    """``len(x)``, ``x.size(0)`` and ``x.shape[0]``, of what has a name."""
+    match node:
+        case ast.Call(func=ast.Name(id="len"), args=[ast.Name()]):
+            return True
+        case ast.Call(
+            func=ast.Attribute(value=ast.Name(), attr="size"), args=[ast.Constant(value=0)]
+        ):
+            return True
+        case ast.Subscript(
+            value=ast.Attribute(value=ast.Name(), attr="shape"), slice=ast.Constant(value=0)
+        ):
+            return True
+        case ast.Call(func=ast.Name(id="float" | "int"), args=[inner]):
+            return counts_examples(inner)
+    return False
 
 
 def is_batch_size(program: Program, node: ast.expr) -> bool:

@@ -10,7 +10,7 @@ import ast
 from collections.abc import Iterable, Iterator, Set
 
 from ...source.module import Module
-from ...source.tree import Function, bound_names, everywhere, parameters, within
+from ...source.tree import Function, bound_names, everywhere, mentions, parameters, within
 from ..language.name_flow import flows, names_in, reached, spread, taking
 from ..language.passed_arguments import argument_for_parameter, default_value
 from ..models.trained_models import LOSS
@@ -117,6 +117,8 @@ def rounds_by_batches(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.F
             return
         if isinstance(up, ast.For) and loader_of(program, module, up) is not None:
             names = names_of_batch(loop) if up is loop.steps else bound_names(up.target)
+            if isinstance(up.target, ast.Tuple) and mentions(up.iter, "enumerate"):
+                names = names - bound_names(up.target.elts[0])  # its number, as on all ranks
             yield from own_rounds(program, module, up, up.body, names)
 
 

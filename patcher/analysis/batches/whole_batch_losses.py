@@ -29,6 +29,7 @@ from ..settings.in_batch_negatives import (
 from ..training.train_loops import TrainLoop
 from .batch_scales import MOMENTS, SPREADS, is_over_examples, weights_by_batch
 from .loss_names import names_of_losses
+from .pairs_in_loops import pairs_in_function, pairs_of_examples
 
 LOGARITHMS = ("log", "log2", "log10", "log1p")
 COMPARES = re.compile(r"p_?dist|pair|kernel|mmd|relation|dist_?mat", re.IGNORECASE)
@@ -64,6 +65,10 @@ def losses_of_whole_batches(module: Module) -> Iterator[tuple[Function | None, E
             evidence = next(evidences(module, function, calls), None)
             if evidence is not None:
                 yield function, evidence
+    for function in module.all_functions:
+        evidence = next(pairs_in_function(module, function), None)
+        if evidence is not None:
+            yield function, evidence
     for call in module.nodes(ast.Call) if "pytorch_metric_learning" in module.source.text else ():
         if PAIRED.match(module.dotted(call.func)):
             name = module.last_name(call.func)
@@ -77,6 +82,7 @@ def evidences_in_steps(loop: TrainLoop) -> Iterator[Evidence]:
     if any(GATHERS.search(module.last_name(call.func)) for call in calls):
         return
     of_losses = names_of_losses(loop)
+    yield from pairs_of_examples(module, body, of_losses)
     for node in calls:
         if not of_losses.intersection(bound_names(module.statement(node))):
             continue

@@ -24,9 +24,11 @@ from ..language.call_graph import Callee
 from ..language.names import answered_once
 from ..language.objects import ClassOf
 from ..language.passed_arguments import argument_for_parameter, default_value
+from ..ranks.barrier_turns import goes_in_turn
 from ..ranks.rank_reach import RANKS, Role, roles_reaching, values_by_role
 from ..training.program import Program
 from .effects import Kind, Reached, effects_in, effects_of_call, is_collective
+from .met_between import waits_a_round
 from .path_text import bound_at_top, options_in, parts_left, text_of_path, texts_in_loops
 
 # Each process gets a file of its own from these.
@@ -77,7 +79,11 @@ def early_reads(
                 found = None if is_other else next(filter(None, alike), None)
             if found is None or never_both(module, found, call):
                 continue
-            if Role.OTHER in read.roles & roles and program.is_live(module, call):
+            if waits_a_round(program, module, found, call):
+                continue
+            if Role.OTHER not in read.roles & roles or not program.is_live(module, call):
+                continue
+            if not goes_in_turn(program, module, call):  # else rank 0 is through
                 yield call, found
         if meets:
             written.clear()

@@ -172,6 +172,8 @@ OPENED_BY_MODE = {
     "zipfile.ZipFile": (0, "file", 1),
     "wave.open": (0, "f", 1),
     "h5py.File": (0, "name", 1),
+    "jsonlines.open": (0, "file", 1),
+    "smart_open.open": (0, "uri", 1),
     "numpy.memmap": (0, "filename", 2),
     "numpy.lib.format.open_memmap": (0, "filename", 1),
 }
@@ -293,7 +295,8 @@ def is_of_a_library(module: Module, function: ast.Attribute) -> bool:
     head = module.dotted(function.value).partition(".")[0]
     if head == "pathlib":
         return False
-    return head in sys.stdlib_module_names or head in ("PIL", *OPENING_LIBRARIES)
+    others = (name.partition(".")[0] for name in OPENED_BY_MODE)
+    return head in sys.stdlib_module_names or head in ("PIL", *OPENING_LIBRARIES, *others)
 
 
 def _by_older_word(call: ast.Call) -> ast.expr | None:

@@ -144,6 +144,8 @@ class CallGraph(ModuleSet):
                     continue
                 found = self.resolve(module, use)
                 if found is not None and found[1] in (function, owner) and not is_annotation(use):
+                    # Until it is answered: a function may return itself, or one that returns it.
+                    self._callers[function], self._possible[function] = [], [(module, use)]
                     known = self._calls_of_table(module, use)
                     known = known or self._calls_of_passed(module, use, (home, function))
                     known = known or calls_by_other_name(self, module, use, calls)
@@ -228,7 +230,11 @@ class CallGraph(ModuleSet):
             call
             for local, value in self._function_names(module).get(name, ())
             for call in module.calls_to(local)
-            if call not in calls and module.function(call) is module.function(value)
+            if call not in calls
+            and (
+                module.function(call) is module.function(value)
+                or (isinstance(call.func, ast.Name) and value in _of_the_module(module, call.func))
+            )
         ]
         return [*calls, *more]
 
@@ -440,7 +446,7 @@ def is_left_to_subclasses(module: Module, method: Function) -> bool:
 
 def _functions_named(module: Module, name: ast.expr) -> list[ast.Name | ast.Attribute]:
     """What a local name of a function stands for, in one branch or another."""
-    values = module.alternatives(name, name)
+    values = module.alternatives(name, name) or _of_the_module(module, name)
     parts = [
         part
         for value in values
@@ -449,6 +455,22 @@ def _functions_named(module: Module, name: ast.expr) -> list[ast.Name | ast.Attr
     parts = [part.args[0] if is_partial(part, module) else part for part in parts]
     found = [part for part in parts if isinstance(part, ast.Name | ast.Attribute)]
     return found if len(found) == len(parts) else []
+
+
+def _of_the_module(module: Module, name: ast.expr) -> list[ast.expr]:
+    """The one value that a name has at module level, read in a function that does not bind it."""
+    if not isinstance(name, ast.Name):
+        return []
+    stores = [*module.stores.get((None, name.id), ())]
+    stmt = module.statement(stores[0]) if len(stores) == 1 else None
+    if not isinstance(stmt, ast.Assign) or stmt.targets != [stores[0]]:
+        return []
+    scopes = [up for up in module.ancestors(name) if isinstance(up, FUNCTIONS)]
+    is_bound = any(
+        module.stores.get((scope, name.id)) or name.id in parameter_names(module)[scope]
+        for scope in scopes
+    )
+    return [] if is_bound or not scopes else [stmt.value]
 
 
 def reachable_functions(graph: CallGraph, names: set[str]) -> set[Function]:

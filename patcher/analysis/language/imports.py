@@ -39,9 +39,6 @@ class Links:
     missing: tuple[tuple[int, str], ...]
 
 
-NO_LINKS = Links({}, {}, (), (), (), ())
-
-
 def module_finder(exists: Exists) -> Finder:
     """A function from the parts of a module's name and the roots to its file.
 

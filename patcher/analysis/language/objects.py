@@ -290,6 +290,17 @@ def method_of(graph: Resolver, owner: ClassOf, name: str) -> tuple[Module, Funct
     return None
 
 
+def is_read_whole(graph: Resolver, owner: ClassOf) -> bool:
+    """Whether a class and all above it are of the program, so that no method is missed."""
+    above = classes_above(graph, owner)
+    bases = sum(
+        not (isinstance(base, ast.Name) and base.id == "object")
+        for _, each in above
+        for base in each.bases
+    )
+    return bases < len(above)
+
+
 def attribute_values(
     graph: Resolver, owner: ClassOf, name: str
 ) -> Iterator[tuple[Module, ast.expr]]:

@@ -8,7 +8,6 @@ from ...source.module import Module
 from ...source.tree import DEFINITIONS, within
 from .names import ModuleSet, is_library
 
-STAR = "*"
 MAX_DEPTH = 6  # modules through which a name may come
 
 

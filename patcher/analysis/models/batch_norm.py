@@ -17,6 +17,12 @@ MODELS = re.compile(
     r"|regnet|xception|vgg\d+_bn"
 )
 
+# Layers of other libraries, or of the script, that share statistics among DataParallel's cards.
+OF_CARDS = (
+    *("SynchronizedBatchNorm1d", "SynchronizedBatchNorm2d", "SynchronizedBatchNorm3d"),
+    *("SynchronizedBatchNorm", "InPlaceABNSync", "BatchNorm2dSync"),
+)
+
 
 def norms_by_batch(program: Program) -> bool:
     """Whether some model has batch norm that is not made one over all ranks."""
@@ -40,3 +46,16 @@ def known_models(program: Program) -> Iterator[ast.Call]:
             for call in module.calls_to(name):
                 if module.dotted(call.func).startswith("torchvision.models."):
                     yield call
+
+
+def norms_of_cards(program: Program) -> Iterator[tuple[Module, ast.Name | ast.Attribute]]:
+    """Reads of a batch norm that is one over the cards of a DataParallel, where a model has it."""
+    for module in program.modules:
+        for use in module.occurrences(*OF_CARDS):
+            up = module.parents[use]
+            asked = isinstance(up, ast.Call) and module.last_name(up.func) in (
+                "isinstance",
+                "super",
+            )
+            if isinstance(use.ctx, ast.Load) and not isinstance(up, ast.ClassDef) and not asked:
+                yield module, use

@@ -60,6 +60,11 @@ def sends_buffers(program: Program, evaluation: Evaluation) -> bool:
     return not wraps or any(_sends(*wrap) for wrap in own or wraps)
 
 
+def may_send(program: Program) -> bool:
+    """Whether a wrapper of the program sends buffers with each forward pass."""
+    return any(_sends(*wrap) for wrap in program.calls_to("DistributedDataParallel"))
+
+
 def _sends(module: Module, wrap: ast.Call) -> bool:
     """Whether a wrapper is torch's and not told otherwise, as far as can be read."""
     word = keyword(wrap, "broadcast_buffers")

@@ -26,9 +26,36 @@ def saved_wrappers(program: Program) -> Iterator[tuple[Module, ast.Name | ast.At
     for module, call in program.calls_to(*SAVERS):
         if module.last_name(call.func) != HELPER and program.callees(module, call):
             continue  # the program's own save(), which may take the module out
-        for value in saved_values(module, argument(call, 0, "obj")):
-            if isinstance(value, ast.Name | ast.Attribute) and is_wrapper(program, module, value):
-                yield module, value
+        saved = argument(call, 0, "obj")
+        values = [(module, value) for value in saved_values(module, saved)]
+        values += values_handed_on(program, module, saved)
+        for where, value in values:
+            if isinstance(value, ast.Name | ast.Attribute) and is_wrapper(program, where, value):
+                yield where, value
+
+
+def values_handed_on(
+    program: Program, module: Module, saved: ast.expr | None, depth: int = 0
+) -> list[tuple[Module, ast.expr]]:
+    """What dictionaries hold that callers pass for what is saved: ``save({"net": net}, path)``."""
+    function = module.function(saved) if isinstance(saved, ast.Name) else None
+    if (
+        function is None
+        or depth > MAX_DEPTH
+        or not isinstance(saved, ast.Name)
+        or saved.id not in parameters(function)
+        or module.definition(saved, saved) is not None
+    ):
+        return []
+    found: dict[ast.expr, Module] = {}
+    for where, call in program.callers(function):
+        passed = argument_for_parameter(module, function, call, saved.id)
+        if passed is None:
+            continue
+        held = [value for value in saved_values(where, passed) if value is not passed]
+        more = values_handed_on(program, where, passed, depth + 1)
+        found |= {value: place for place, value in [*((where, value) for value in held), *more]}
+    return [(where, value) for value, where in found.items()]
 
 
 def is_wrapper(program: Program, module: Module, node: ast.Name | ast.Attribute) -> bool:

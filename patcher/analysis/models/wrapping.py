@@ -186,14 +186,36 @@ def stepping_loops(program: Program) -> set[ast.For | ast.While]:
 def never_steps(program: Program, loop: TrainLoop) -> bool:
     """Whether nothing around a loop or below it steps: its gradients are only looked at.
 
-    Only where all of the program is read, and another loop is seen to step.
+    Only where all of the program is read, and another loop is seen to step; or where the loop adds
+    up what it makes of the gradients of each batch, and drops them for the next one's.
     """
+    if drops_gradients(loop) and keeps_gradients(loop) and not takes_steps(loop):
+        return True
     if program.unread or loop.goes_back_elsewhere or not stepping_loops(program) - {loop.steps}:
         return False
     called = {loop.module.last_name(call.func) for call in within(loop.steps.body, ast.Call)}
     functions = functions_leading_to(program, loop) | reachable_functions(program, called)
     bodies = [loop.scope, *(function.body for function in functions)]
     return not any(is_step(call) for body in bodies for call in within(body, ast.Call))
+
+
+def drops_gradients(loop: TrainLoop) -> bool:
+    """Whether each batch of a loop begins with no gradients: ``model.zero_grad()`` in its body."""
+    return any(
+        isinstance(stmt, ast.Expr)
+        and isinstance(stmt.value, ast.Call)
+        and loop.module.last_name(stmt.value.func) == "zero_grad"
+        for stmt in loop.steps.body
+    )
+
+
+def keeps_gradients(loop: TrainLoop) -> bool:
+    """Whether a loop adds gradients up for later, ``fisher[name] += p.grad ** 2``."""
+    return any(
+        each.attr == "grad" and isinstance(each.ctx, ast.Load)
+        for add in within(loop.steps.body, ast.AugAssign)
+        for each in everywhere(add.value, ast.Attribute)
+    )
 
 
 def is_wrapped(program: Program, loop: TrainLoop) -> bool:

@@ -8,7 +8,7 @@ from ...source.module import Module
 from ...source.tree import within
 from ..training.evaluations import Evaluation
 from ..training.program import Program
-from .rank_divergence import conditional_exits, decisions_by
+from .rank_divergence import changes_training, conditional_exits, decisions_by
 
 GATHERING = ("gathered", "mean_of_ranks", "all_gather", "all_gather_object", "all_reduce", "reduce")
 JOINED = "their results are joined"
@@ -36,7 +36,7 @@ def what_hangs_on_it(program: Program, evaluation: Evaluation) -> str:
 def what_is_decided_by(program: Program, module: Module, entry: ast.Call) -> str:
     """What the function that calls an evaluation decides by its score; "" where nothing."""
     for loop in program.train_loops[:1]:
-        for each in decisions_by(program, module, loop, entry):
+        for each, _ in decisions_by(program, module, loop, entry, changes_training):
             if isinstance(each, ast.Call) or is_in_loop(module, each):
                 return f"line {each.lineno} decides by its score"
     return ""

@@ -212,8 +212,11 @@ class DivergenceWalk:
     def selects(self, value: ast.expr, tainted: set[str]) -> bool:
         """Whether the values of a tensor decide how many items an expression has."""
         calls, names = everywhere(value, ast.Call), everywhere(value, ast.Name)
-        return any(self.module.last_name(each.func) in SELECTING for each in calls) or any(
-            size_of(each.id) in tainted for each in names
+        tests = [test for each in everywhere(value, ast.comprehension) for test in each.ifs]
+        return (
+            any(self.module.last_name(each.func) in SELECTING for each in calls)
+            or any(size_of(each.id) in tainted for each in names)
+            or any(self.depends_on(test, tainted) for test in tests)
         )
 
     def call(self, stmt: ast.stmt, call: ast.Call, tainted: set[str], gate: ast.If | None) -> None:
@@ -228,6 +231,8 @@ class DivergenceWalk:
             if name and (gate or depends):
                 tainted.add(name)
                 self.tainted_by.setdefault(name, set()).add(stmt)
+                if gate:  # as many as the test lets through
+                    tainted.add(size_of(name))
         elif depends and (name := self.object_told(call)):
             tainted.add(name)
             self.tainted_by.setdefault(name, set()).add(stmt)

@@ -6,12 +6,14 @@ import ast
 from itertools import takewhile
 
 from ...editing.helpers import helper_names
+from ...source.branches import exclusive
 from ...source.module import Module
 from ...source.tree import (
     Function,
     argument_values,
     bound_names,
     everywhere,
+    is_inside,
     parameters,
     precedes,
     within,
@@ -22,7 +24,7 @@ from ..language.passed_arguments import argument_for_parameter
 from ..training.evaluations import Evaluation
 from ..training.frameworks import RANK_SAMPLERS
 from ..training.program import Program
-from .rank_reach import RANKS, roles_reaching
+from .rank_reach import RANKS, rank_gates, roles_reaching, roles_reaching_in_function
 
 # Collectives that bring what ranks have together; a barrier and a broadcast do not.
 COMBINING = {
@@ -30,6 +32,7 @@ COMBINING = {
     *("gather", "gather_object", "gather_for_metrics", "reduce_scatter"),
     *("allreduce", "allgather", "allgather_object"),  # of Horovod
 }
+EVEN_SAMPLERS = (*RANK_SAMPLERS[:1], "SequentialSampler")  # as many examples on each rank
 LIBRARIES = ("torch.distributed.", "dist.", "horovod.")
 GATHERING = ("torchmetrics.", "monai.metrics.", "ignite.metrics.")  # objects that do so themselves
 
@@ -168,6 +171,29 @@ def ranks_keep_pace(program: Program, evaluation: Evaluation) -> bool:
     )
 
 
+def ranks_evaluate_elsewhere(program: Program, evaluation: Evaluation) -> bool:
+    """Whether an evaluation is a lone process's, and ranks come to another in the other branch.
+
+    ``if args.distributed: if rank == 0: evaluate here, else: evaluate here, too``.
+    """
+    entries = program.entries(evaluation)
+    others = [
+        each
+        for other in program.evaluations
+        if other is not evaluation
+        for each in program.entries(other)
+    ]
+    return bool(entries) and all(
+        any(
+            where is module and exclusive(entry, other)
+            for where, other in others
+            if any(is_inside(other, gate) for gate in rank_gates(module, entry))
+        )
+        and not roles_reaching_in_function(module, entry) & RANKS
+        for module, entry in entries
+    )
+
+
 def is_even(program: Program, module: Module, sampler: ast.expr) -> bool:
     """Whether a sampler has equally many examples on each rank, also one that a function makes."""
     made = program.callees(module, sampler) if isinstance(sampler, ast.Call) else []
@@ -192,10 +218,10 @@ def is_none_or_even(module: Module, sampler: ast.expr) -> bool:
         return sampler.value is None
     if isinstance(sampler, ast.IfExp):
         return all(is_none_or_even(module, each) for each in (sampler.body, sampler.orelse))
+    if isinstance(sampler, ast.Call) and module.last_name(sampler.func) in EVEN_SAMPLERS:
+        return True  # whatever makes the data that it is told of
     calls = list(everywhere(sampler, ast.Call))
-    return bool(calls) and all(
-        module.last_name(call.func) in (*RANK_SAMPLERS[:1], "SequentialSampler") for call in calls
-    )
+    return bool(calls) and all(module.last_name(call.func) in EVEN_SAMPLERS for call in calls)
 
 
 def may_be_bare(program: Program, module: Module, entry: ast.AST, evaluation: Evaluation) -> bool:

@@ -42,8 +42,8 @@ def selections_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
         if not isinstance(side.op, ast.Mod):
             continue
         node = module.parents[side]
-        if not isinstance(node, ast.Compare):
-            continue
+        if not (isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.Eq | ast.NotEq)):
+            continue  # rank < n % world_size counts
         left, right = node.left, node.comparators[0]
         other = right if side is left else left
         if (
@@ -59,7 +59,7 @@ def selections_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
             and cut.lower is not None
             and cut.step is not None
             and looks_like_world_size(program, module, cut.step)
-            and looks_like_rank(program, module, cut.lower)
+            and begins_at_rank(program, module, cut.lower)
         ):
             yield part
     for pick in module.nodes(ast.Subscript):
@@ -76,6 +76,17 @@ def selections_by_rank(program: Program, module: Module) -> Iterator[ast.expr]:
             and looks_like_world_size(program, module, call.args[2])
         ):
             yield call
+
+
+def begins_at_rank(program: Program, module: Module, node: ast.expr) -> bool:
+    """Whether a begin differs by rank: ``rank``, or ``(rank + offset) % world_size``."""
+    match node:
+        case ast.BinOp(left=ast.BinOp(op=ast.Add(), left=left, right=right), op=ast.Mod()):
+            sides = (left, right)
+            return looks_like_world_size(program, module, node.right) and any(
+                looks_like_rank(program, module, side) for side in sides
+            )
+    return looks_like_rank(program, module, node)
 
 
 def deals_parts(program: Program, module: Module, call: ast.Call) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from ....record import record
 from ...source.module import Module
 from ...source.tree import (
     Function,
+    bound_names,
     everywhere,
     is_inside,
     parameters,
@@ -31,6 +32,9 @@ from .divergence_walk import (
 CLOCK_NAMES = {clock.rpartition(".")[2] for clock in CLOCKS}
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 MAX_CALLERS = 3
+SAVES = ("save_on_main", "save_pretrained", "save_checkpoint", "save_model", "save_weights")
+Matters = Callable[[Module, ast.stmt], bool]
+Decision = tuple[ast.Call | ast.stmt, ast.expr]  # what is decided, and by what expression
 
 
 @record
@@ -144,9 +148,9 @@ def own_steps_and_results(
 
 
 def changes_by_own_batches(
-    program: Program, loop: TrainLoop
+    program: Program, loop: TrainLoop, matters: Matters
 ) -> Iterator[tuple[ast.stmt, ast.If, frozenset[str]]]:
-    """Statements that change a rate or load weights by what a rank has seen of its batches.
+    """Statements that matter, and are reached by what a rank has seen of its batches.
 
     Each with the outermost such test around it, and the names in it that are of a rank's own, from
     outside of it. In the function of a training loop.
@@ -156,7 +160,7 @@ def changes_by_own_batches(
     walk.block(loop.scope, set(), None)
     seen: set[ast.If] = set()
     for stmt, test in walk.gates.items():
-        if test not in seen and changes_training(module, stmt):
+        if test not in seen and matters(module, stmt):
             seen.add(test)
             names = {
                 name
@@ -180,19 +184,33 @@ def changes_training(module: Module, stmt: ast.stmt) -> bool:
     return isinstance(called, ast.Call) and module.last_name(called.func) == "load_state_dict"
 
 
-def decisions_by(
-    program: Program, module: Module, loop: TrainLoop, call: ast.Call
-) -> list[ast.Call | ast.stmt]:
-    """Calls of ``step``, exits and changes of the training by what a call returns.
+def keeps_weights(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement saves a model, or keeps a copy of its weights."""
+    for call in everywhere(stmt, ast.Call):
+        last = module.last_name(call.func)
+        if last in SAVES or (last == "save" and module.dotted(call.func) == "torch.save"):
+            return True
+        if last == "deepcopy" and any(
+            module.last_name(each.func) == "state_dict" for each in everywhere(call, ast.Call)
+        ):
+            return True
+    return False
 
-    All in the function that calls.
+
+def decisions_by(
+    program: Program, module: Module, loop: TrainLoop, call: ast.Call, matters: Matters
+) -> list[Decision]:
+    """Calls of ``step``, exits, and statements that matter, by what a call returns.
+
+    All in the function that calls, each with what it decides by.
     """
     made = {f"{module.last_name(call.func)}()"}
     walk = walk_of(program, module, loop, set(), made)
     walk.kept.update(handed_back(program, module, call))
     walk.block(module.scope_statements(call), made, None)
-    changes = [stmt for stmt in walk.gates if changes_training(module, stmt)]
-    return [*walk.steps, *walk.exits, *changes]
+    changes = [(stmt, test.test) for stmt, test in walk.gates.items() if matters(module, stmt)]
+    exits = [(leaving, test.test) for leaving, test in walk.exits.items()]
+    return [*((step, step) for step in walk.steps), *exits, *changes]
 
 
 def walk_of(
@@ -300,6 +318,25 @@ def is_number_test(module: Module, test: ast.expr, names: frozenset[str]) -> boo
         name.id for each in within(test, ast.Subscript) for name in everywhere(each.value, ast.Name)
     }
     return names <= compared - picked
+
+
+def counted_by(
+    module: Module, test: ast.If, names: frozenset[str]
+) -> tuple[ast.If, frozenset[str]] | None:
+    """The test above by which a number is counted, and the numbers of this rank's own in it.
+
+    ``if total < best: best, bad = total, 0`` and ``else: bad += 1``, of ``if bad > 3: break``: the
+    mean of the counts is none.
+    """
+    block = module.body(test)
+    for above in reversed(block[: block.index(test)]):
+        if isinstance(above, ast.If) and names <= bound_names(above):
+            compared = {name.id for name in everywhere(above.test, ast.Name)} - names
+            bound = [bound_names(stmt) for stmt in block if stmt is not above]
+            own = frozenset(compared.intersection(set[str]().union(*bound)))
+            is_counted = bool(own) and is_number_test(module, above.test, own)
+            return (above, own) if is_counted else None
+    return None
 
 
 def plain_names(module: Module, node: ast.expr) -> set[str]:

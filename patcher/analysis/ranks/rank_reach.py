@@ -9,6 +9,7 @@ from typing import Any
 
 from ...source.module import Module, cached_per_program
 from ...source.tree import Function, locate, number_of
+from ..language.objects import classes_of, is_read_whole, method_of
 from ..training.frameworks import MAIN_ONLY_DECORATORS
 from ..training.program import Program
 from .rank_values import QUERIES as QUERIES
@@ -160,6 +161,7 @@ def _entering_roles(
             if caller is function:
                 continue
             roles = roles_reaching_in_function(where, place)
+            roles &= _roles_with_object(program, where, place, function)
             if is_started(program, where, place) or is_started_beside_launchers(where, place):
                 roles, caller = RANKS, None
             elif is_for_one_process(program, where, place):
@@ -202,6 +204,44 @@ def _entering_roles(
         entering[circle[0]] = EVERYONE
         pending = list(callees[circle[0]])
         entries[circle[0]].append((None, EVERYONE))
+
+
+def _roles_with_object(
+    program: Program, module: Module, place: ast.expr, method: Function
+) -> frozenset[Role]:
+    """Roles for which the object that a method is called on may be one that has it.
+
+    ``saver = Saver(folder) if rank == 0 else Nothing()``: rank 0 alone comes to Saver's methods.
+    """
+    match place:
+        case ast.Call(func=ast.Attribute(value=ast.Name() as holder)):
+            made = module.alternatives(holder, holder)
+        case ast.Call(func=ast.Attribute(value=ast.Attribute(attr=name))):
+            made = module.attribute_values.get(name, [])
+        case _:
+            return EVERYONE
+    made = [
+        part
+        for value in made
+        for part in ([value.body, value.orelse] if isinstance(value, ast.IfExp) else [value])
+    ]
+    if len(made) < 2:
+        return EVERYONE
+    holding = [value for value in made if _may_have(program, module, value, method)]
+    roles = [roles_reaching_in_function(module, value) for value in holding]
+    return frozenset[Role]().union(*roles) if roles else EVERYONE
+
+
+def _may_have(program: Program, module: Module, value: ast.expr, method: Function) -> bool:
+    """Whether a value may be an object whose method of that name is this one."""
+    if isinstance(value, ast.Constant):
+        return False
+    classes = classes_of(program, module, value) if isinstance(value, ast.Call) else []
+    for owner in classes:
+        found = method_of(program, owner, method.name)
+        if found[1] is method if found is not None else not is_read_whole(program, owner):
+            return True
+    return not classes
 
 
 def is_surely_entered(program: Program, function: Function | None) -> bool:

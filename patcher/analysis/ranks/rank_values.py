@@ -12,7 +12,8 @@ import re
 from collections.abc import Callable
 from typing import Any
 
-from ...source.module import Module, cached_per_module
+from ...source.branches import is_in
+from ...source.module import Module, cached_per_module, cached_per_program
 from ...source.tree import argument, below, everywhere, mentions
 from ..training.frameworks import MAIN_PROCESS_NAMES
 from .other_ranks import is_other_rank
@@ -54,6 +55,7 @@ QUERIES: dict[str, Values] = {
 OF_A_MACHINE = re.compile(
     r"gpus?_?per_?node|nprocs?_?per_?node|device_count|LOCAL_WORLD_SIZE", re.I
 )
+OF_A_GROUP = re.compile(r"dist|ddp|parallel", re.I)
 MAX_NAMES = 3  # through which the number of a rank is followed
 MAX_DEPTH = 60  # of an expression with all that its names stand for
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -320,7 +322,31 @@ def _attribute(module: Module, node: ast.Attribute, depth: int) -> Values:
     of_trainer = node.attr == "should_save" and module.text(node.value).endswith("args")
     if known is ALL_UNKNOWN and (of_trainer or node.attr in MAIN_PROCESS_NAMES):
         return IS_MAIN
+    if known is ALL_UNKNOWN and node.attr in _gates_of_groups(module):
+        return QUERIES["is_initialized"]
     return known
+
+
+@cached_per_program
+def _gates_of_groups(module: Module) -> set[str]:
+    """Attributes that tell whether there is a process group: each is made under one of them.
+
+    ``if cfg.MODEL.DIST_TRAIN: dist.init_process_group("nccl")``, in whatever file.
+    """
+    modules = [module] if module.graph is None else module.graph.modules
+    made = [(where, call) for where in modules for call in where.calls_to("init_process_group")]
+    gates = [
+        {
+            up.test.attr
+            for up in where.ancestors(call)
+            if isinstance(up, ast.If)
+            and isinstance(up.test, ast.Attribute)
+            and any(is_in(call, stmt) for stmt in up.body)
+            and OF_A_GROUP.search(up.test.attr)
+        }
+        for where, call in made
+    ]
+    return set().union(*gates) if all(gates) else set()
 
 
 def _assigned_attribute(module: Module, node: ast.Attribute, depth: int) -> Values:

@@ -32,7 +32,10 @@ from .train_loops import TrainLoop, train_loops
 from .unused_methods import is_unused_method
 
 OTHER_FRAMEWORKS = {"paddle", "tensorflow", "mxnet", "jax", "mindspore"}
-COPIED = {"transformers", "pytorch_transformers", "pytorch_pretrained_bert"}
+COPIED = {
+    *("transformers", "pytorch_transformers", "pytorch_pretrained_bert"),
+    *("trl", "peft", "diffusers", "accelerate"),
+}
 PARTS_OF_COPIED = {"configuration_utils", "modeling_utils", "file_utils"}  # of transformers
 MAKES_GROUP = "init_process_group"
 PARALLEL_CALLS = (MAKES_GROUP, "DistributedDataParallel", "DataParallel")

@@ -10,7 +10,7 @@ import ast
 
 from ....record import replace
 from ...source.module import Module
-from ...source.tree import Function, parameters, within
+from ...source.tree import Function, keyword, parameters, within
 from ..language.call_graph import CallGraph
 from ..language.literal_arguments import CallPlace
 from ..language.objects import ClassOf, classes_above, method_of, named_definition
@@ -83,11 +83,30 @@ def loader_of_class(graph: CallGraph, owner: ClassOf, place: CallPlace) -> Loade
             ]
             if "DataLoader" not in kinds:
                 return None
+            if _hands_all_on(constructor[1], inner):
+                where, call = made_by[0]
+                if call.args or not keyword(call, "dataset"):
+                    return None  # by position its arguments are the constructor's own
+                return replace(loader_from_call(where, call), made_by=tuple(made_by[1:]))
             loader = loader_from_call(home, inner)
             return replace(loader, name="", made_by=tuple(made_by))
         owner = above[0]
         made_by.insert(0, (home, inner))
     return None
+
+
+def _hands_all_on(constructor: Function, inner: ast.Call) -> bool:
+    """``super().__init__(**options)``: what a call of the class says goes to torch's as it is."""
+    rest = constructor.args.kwarg
+    return (
+        rest is not None
+        and not inner.args
+        and not keyword(inner, "dataset")
+        and any(
+            word.arg is None and isinstance(word.value, ast.Name) and word.value.id == rest.arg
+            for word in inner.keywords
+        )
+    )
 
 
 def _call_of_base(module: Module, constructor: Function) -> ast.Call | None:
