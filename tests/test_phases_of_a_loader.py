@@ -75,3 +75,37 @@ def test_other_tests_tell_nothing_where_the_loader_is_made(test: str, above: str
 def test_a_bar_over_two_loaders_is_neither() -> None:
     text = script(bar="loader if is_train else DataLoader(other)")
     assert "no DataLoader of its batches could be found" in found("DF401", text)[0].because
+
+
+SPLITS = """\
+import torch
+from torch.utils.data import DataLoader
+
+def main(sets, splits):
+    torch.distributed.init_process_group("gloo")
+    for split in splits:
+        print(split, len(sets[split]))
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+    optimizer = torch.optim.SGD(model.parameters(), 0.1)
+    for epoch in range(3):
+        for split in splits:
+            {first}
+            for x in DataLoader(sets[split], batch_size=4, shuffle=split == "train"):
+                loss = model(x).mean()
+                if split == "train":
+                    loss.backward()
+                    optimizer.step()
+
+main(sets, ("train", "valid"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "alone"),
+    [
+        ("pass", '(not torch.distributed.is_initialized() or split != "train")'),
+        ("split = alias[split]", "not torch.distributed.is_initialized()"),
+    ],
+)
+def test_one_of_the_splits_of_a_loop_is_dealt(first: str, alone: str) -> None:
+    assert f"sampler=None if {alone} else" in fixed("DF401", SPLITS.format(first=first))

@@ -181,3 +181,47 @@ def test_a_script_that_fetches_its_data_is_patched(tmp_path: Path) -> None:
     assert "            file.write(data.read())\n" in change.text
     assert "        os.remove(" in change.text  # rank 0 alone comes to it
     assert "# rank 0 comes first\n    if not os.path.exists(folder):" in change.text
+
+
+KEPT = """\
+import json, os, torch
+
+def is_main_process():
+    return torch.distributed.get_rank() == 0
+
+class Words:
+    def __init__(self, folder, anew):
+        self.folder = folder
+        if anew:
+            self.create()
+        elif not os.path.exists(os.path.join(self.folder, "words.json")):
+            self.create()
+        else:
+            self.read()
+
+    def create(self):
+        if is_main_process():
+            with open(os.path.join(self.folder, "words.json"), "w") as file:
+                file.write(json.dumps(count(self.folder)))
+        {then}
+
+    def read(self):
+        with open(os.path.join(self.folder, "words.json")) as file:
+            self.words = json.load(file)
+
+torch.distributed.init_process_group("gloo")
+words = Words("data", False)
+"""
+
+
+@pytest.mark.parametrize(("then", "waits"), [("self.read()", True), ("self.words = {}", False)])
+def test_what_a_method_reads_back_is_written_by_rank_0_first(then: str, waits: bool) -> None:
+    text = KEPT.format(then=then)
+    assert bool(found("DF604", text)) is waits
+    after = fixed("DF608", text)
+    assert after.count("torch.distributed.barrier()") == 2 * waits
+    if waits:
+        assert (
+            after.index("!= 0:") < after.index("if anew:") < after.index("get_rank() == 0:\n ", 300)
+        )
+    assert [*found("DF604", after), *found("DF608", after)] == []

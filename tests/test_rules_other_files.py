@@ -127,6 +127,29 @@ def test_a_block_that_fills_a_file_is_left_to_rank_0(block: str, is_left: bool) 
     assert found("DF607", script(lines)) == []
 
 
+@pytest.mark.parametrize(
+    ("uses", "is_only_read"),
+    [
+        ("f['x'][:].astype('float32')", True),
+        ("numpy.array(f['x']), f['y'].shape, list(f), f['z'][:, 0]", True),
+        ("f.keys(), [f['x'][name][:] for name in f]", False),
+        ("f['x'].resize(9)", False),
+        ("filled(f['x'])", False),
+        ("filled(f)", False),
+        ("(row := f['x'])", False),
+        ("exec('f[0] = 1')", False),
+    ],
+)
+def test_a_file_that_might_be_changed_is_locked_by_one_rank(uses: str, is_only_read: bool) -> None:
+    text = script("f = h5py.File('in.h5', 'r+')", f"data = {uses}")
+    (told,) = found("DF607", text)
+    assert bool(told.edits) is is_only_read
+    if is_only_read:
+        after = fixed("DF607", text)
+        assert "f = h5py.File('in.h5', 'r')" in after
+        assert found("DF607", after) == []
+
+
 @pytest.mark.parametrize(("flag", "is_told"), [("", True), (', "n"', True), (', flag="r"', False)])
 def test_a_shelf_that_is_only_read_is_left_alone(flag: str, is_told: bool) -> None:
     assert bool(found("DF607", script(f'shelf = shelve.open("words"{flag})'))) is is_told

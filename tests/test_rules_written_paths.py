@@ -10,6 +10,15 @@ from cases import RULES, changes, fixed, found
 from ddpfix.patcher.api import read_program
 
 NOOP = [
+    ("DF602", "a file that might be written, and is only read", """
+        import json, torch
+        torch.distributed.init_process_group("gloo")
+        file = open("words", "r+")
+        words = json.load(file)
+        with open("lines", "r+") as lines:
+            for line in lines:
+                words.append(line)
+        """),
     ("DF601", "memory is no file", """
         import io, torch
         def f(model):
@@ -535,6 +544,13 @@ REPORTED = [
                 file.write(into)
         with tempfile.NamedTemporaryFile(delete=False) as copy:
             Config.fill("base", copy.name)
+        """),
+    ("DF602", "a file that a function gets, and may write", """
+        import torch
+        torch.distributed.init_process_group("gloo")
+        file = open("words", "r+")
+        words = file.readlines()
+        fill(file)
         """),
     ("DF602", "a file that is read as well as written", """
         import mmap, torch

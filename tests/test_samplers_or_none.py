@@ -93,3 +93,50 @@ def test_what_a_sampler_draws_that_a_function_makes_is_dealt(made: str, is_dealt
         after = fixed("DF401", script + MADE.format(made=made))
         assert f"balanced(weights) if {ALONE} else DealtSampler(balanced(weights))" in after
         assert found("DF401", after) == []
+
+
+CLASS = """import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+class Batches:
+    def __init__(self, data, shuffle=False, cards=1):
+        {sampler}
+        self.loader = DataLoader(data, batch_size=4, shuffle=shuffle, sampler=self.sampler)
+
+def train(data, held_out, model):
+    torch.distributed.init_process_group("nccl")
+    {made}
+    for epoch in range(9):
+        for batch in {loader}:
+            model(batch).sum().backward()
+            optimizer.step()
+        for batch in others:
+            score(model, batch)
+"""
+BY_CARDS = """if cards > 1:
+            self.sampler = DistributedSampler(data)
+        else:
+            self.sampler = None"""
+AT_ONCE = "loader = Batches(data, shuffle=True).loader; others = Batches(held_out).loader"
+HELD = "kept = Batches(data, shuffle=True); others = Batches(held_out).loader"
+
+
+@pytest.mark.parametrize("sampler", [BY_CARDS, "self.sampler = None"])
+@pytest.mark.parametrize(("made", "loader"), [(AT_ONCE, "loader"), (HELD, "kept.loader")])
+def test_the_one_object_of_a_class_that_trains_is_dealt(
+    sampler: str, made: str, loader: str
+) -> None:
+    text = CLASS.format(sampler=sampler, made=made, loader=loader)
+    after = fixed("DF401", text)
+    assert f"{ALONE} or not shuffle" in after
+    assert after.count("else DistributedSampler(data") == 1
+    after = fixed("DF402", after)
+    assert f"            {loader}.sampler.set_epoch(epoch)" in after
+    assert found("DF402", after) == []
+
+
+def test_a_class_whose_objects_cannot_be_told_apart_is_told_which_one_trains() -> None:
+    text = CLASS.format(sampler="self.sampler = None", made=AT_ONCE, loader="loader")
+    after = fixed("DF401", text.replace("data, shuffle=True", "data"))
+    assert "def __init__(self, data, shuffle=False, cards=1, to_train=False):" in after
+    assert "loader = Batches(data, to_train=True).loader; others = Batches(held_out)" in after

@@ -89,12 +89,20 @@ def is_known_above(module: Module, function: Function, test: ast.expr, call: ast
         case _:
             return False
     for name in names_in(test):
-        stores = module.stores.get((function, name), [])
-        if len(stores) + (name in parameters(function)) != 1:
+        stmts = [module.statement(store) for store in module.stores.get((function, name), [])]
+        rounds = [each for each in stmts if goes_round(each, call)]
+        if rounds and not any(is_inside(each, rounds[-1]) for each in stmts):
+            continue  # bound by the loop anew, whatever it was above
+        if len(stmts) + (name in parameters(function)) != 1:
             return False
-        if not all(stands_above(module, module.statement(store), call) for store in stores):
+        if not all(stands_above(module, each, call) for each in stmts):
             return False
     return True
+
+
+def goes_round(stmt: ast.stmt, call: ast.Call) -> bool:
+    """``for split in ("train", "valid"):`` around a call, which a loader of each is made in."""
+    return isinstance(stmt, ast.For) and is_within(call, stmt.body)
 
 
 def is_told_with(loader: Loader, other: Loader) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from ..analysis.effects.early_reads import EXISTS
+from ..analysis.effects.early_reads import EXISTS, early_reads
 from ..analysis.effects.file_effects import file_uses
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.names import answered_once
@@ -21,6 +21,7 @@ from ..source.tree import (
     Function,
     argument,
     everywhere,
+    is_elif,
     is_false,
     is_inside,
     is_true,
@@ -76,9 +77,21 @@ def fetching_tests(program: Program, module: Module) -> list[tuple[ast.If, ast.C
             if call in fetched or (call in loops and is_inside(loops[call], test))
         ]
         writing = [call for call in calls if not fetching for _ in writes(program, module, call)]
-        if fetching or (len(writing) >= SEVERAL and not runs_model(program, module, branch)):
+        if len(writing) < SEVERAL and not fetching:
+            own = [call for call in calls if any(program.callees(module, call))]
+            writing = own if own and reads_back(program, module, branch) else []
+        if fetching or (writing and not runs_model(program, module, branch)):
             found.append((test, (fetching or writing)[0]))
     return found
+
+
+def reads_back(program: Program, module: Module, branch: list[ast.stmt]) -> bool:
+    """Whether code reads what rank 0 alone has written there: a rank that made it has no file."""
+    bodies = [(module, branch)]
+    bodies += [
+        (where, function.body) for where, function in program.functions_below(module, *branch)
+    ]
+    return any(True for where, body in bodies for _ in early_reads(program, where, body))
 
 
 def runs_model(program: Program, module: Module, branch: list[ast.stmt]) -> bool:
@@ -193,7 +206,10 @@ def statements_around(module: Module, node: ast.AST) -> Iterator[ast.stmt]:
 
 def rank_0_first(program: Program, module: Module, test: ast.If) -> list[tuple[Module, Edit]]:
     """Edits that let rank 0 pass a test for a file first; none where ranks may not meet there."""
-    anchors = list(anchors_of(program, module, test, 0))
+    whole = test
+    while isinstance(above := module.parents[whole], ast.If) and is_elif(above, whole):
+        whole = above
+    anchors = list(anchors_of(program, module, whole, 0))
     if not anchors or None in anchors:
         return []
     edits: list[tuple[Module, Edit]] = []

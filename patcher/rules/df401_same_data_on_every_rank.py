@@ -383,6 +383,8 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
     for sampler in loader.samplers:  # one per branch
         if is_constant(sampler, None) or is_for_others(program, module, sampler):
             continue
+        if is_lacking and not loader.may_come_to(sampler):
+            continue
         is_here = module.function(sampler) is module.function(loader.call)
         knows_test = is_here or alone == lone_process_test(program, module, sampler)
         dealt = deal(program, module, sampler, alone) if knows_test else ()

@@ -24,10 +24,10 @@ from ..analysis.effects.file_effects import (
     file_sinks,
     is_file_sink,
     is_of_a_library,
-    is_only_read,
 )
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.logging_config import log_configurations
+from ..analysis.effects.only_read import is_only_read
 from ..analysis.effects.written_paths import (
     is_memory,
     is_named_by_share,

@@ -9,7 +9,8 @@ At run time  Ranks write over each other's bytes, copy a file that rank 0 is sti
 Example      shutil.copyfile("checkpoint.pth.tar", "model_best.pth.tar")
 Fix          Rank 0 alone runs the statement; where all ranks use the file behind it, they wait, and
              so does a removal behind what they read. A video that other lines fill is one of a
-             temporary folder on other ranks.
+             temporary folder on other ranks. A file of h5py's that is opened by "r+" and only read
+             is opened by "r".
              Only reported where the statement's own calls may be ones that all ranks have to make.
 Fix safety   Safe: a lone process runs the statement as before.
 Source       https://docs.python.org/3/library/shutil.html
@@ -29,6 +30,7 @@ from ..analysis.effects.file_effects import (
     saves_itself,
 )
 from ..analysis.effects.file_locks import holds_file_lock
+from ..analysis.effects.only_read import is_only_read
 from ..analysis.effects.path_text import text_of_path
 from ..analysis.effects.shell_commands import is_command
 from ..analysis.effects.written_paths import (
@@ -62,7 +64,7 @@ from ..fixes.written_by_one import (
 )
 from ..source.branches import leaves_loop_on_file_errors, survives_file_errors
 from ..source.module import Module
-from ..source.tree import argument_values, below, precedes, same_code, within
+from ..source.tree import argument, argument_values, below, precedes, same_code, within
 
 CODE, SEVERITY, SAFETY = "DF607", Severity.DEGRADED, Safety.SAFE
 
@@ -174,6 +176,10 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     assert isinstance(call, ast.Call)
     stmt = module.statement(call)
     text = " ".join(module.text(call.func).split())
+    if module.dotted(call.func) == "h5py.File" and is_only_read(module, call):
+        because = f"{text}() locks a file that may be changed, for one rank, and it is only read"
+        mode = argument(call, 1, "mode")
+        return Finding(module, call, because, () if mode is None else (Rewrite(mode, "'r'"),))
     because = f"every rank {KINDS[each.effect.kind]} a file by {text}()"
     is_block = isinstance(stmt, ast.With) and may_be_left_to_main(program, module, stmt)
     is_whole = is_block or isinstance(stmt, ast.Expr)

@@ -231,6 +231,8 @@ def path_keys(program: Program, module: Module, reached: Reached, call: ast.Call
         return own_texts(program, module, path, call)
     if passed := text_for_caller(program, module, reached, call):
         return [passed]
+    if is_of_own_object(program, module, where, path, call):
+        return [text_of_path(program, where, path)]
     if composed := texts_of_composed(program, module, where, path, call):
         return composed
     if kept := text_of_attributes(program, module, where, path, call):
@@ -245,6 +247,23 @@ def path_keys(program: Program, module: Module, reached: Reached, call: ast.Call
         for name in everywhere(path, ast.Name)
     )
     return [text_of_path(program, where, path)] if is_alike else []
+
+
+def is_of_own_object(
+    program: Program, module: Module, where: Module, path: ast.expr, call: ast.Call
+) -> bool:
+    """Whether a path is of attributes that a method and the one that it calls both have.
+
+    ``join(self.folder, self.name)`` in ``load()``, for ``self.load()``.
+    """
+    match call.func:
+        case ast.Attribute(value=ast.Name(id="self")):
+            method = where.function(path)
+            names = {name.id for name in everywhere(path, ast.Name)} - {*where.aliases}
+            return names == {"self"} and any(
+                function is method for _, function in program.callees(module, call)
+            )
+    return False
 
 
 def texts_of_composed(

@@ -13,6 +13,7 @@ from ...source.module import Module
 from ...source.tree import argument, below, everywhere, mentions, parameters, within
 from ..ranks.rank_reach import UNKNOWN, values_by_role
 from .databases import CONNECT, changes_database
+from .only_read import is_only_read
 from .shell_commands import command_uses
 
 MAX_DEPTH = 6
@@ -393,18 +394,6 @@ def _plain(name: str) -> str:
 
 
 ALL_FUNCTIONS = {name for functions, _ in BY_NAME.values() for name in functions}
-
-
-def is_only_read(module: Module, call: ast.Call) -> bool:
-    """``pickle.load(open(path, "rb+"))``, which leaves the file as it is."""
-    mode, holder = argument(call, 1, "mode"), module.parents[call]
-    opens = isinstance(mode, ast.Constant) and str(mode.value).startswith("r")
-    match holder:
-        case ast.Call(args=[taken, *_]) if taken is call:
-            return opens and module.last_name(holder.func) in ("load", "safe_load", "reader")
-        case ast.Attribute(attr="read" | "readline" | "readlines"):
-            return opens
-    return False
 
 
 def _open_mode(call: ast.Call, index: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import operator
 
 from ...source.module import Module
 from ...source.tree import Function, mentions, parameters, within
@@ -13,6 +14,7 @@ Calls = tuple[CallPlace, ...]  # of a function, of the function around that call
 Literal = ast.Constant | None
 LEAVING = (ast.Return, ast.Raise)
 STEPS = ("backward", "step")
+ORDERS = {ast.Gt: operator.gt, ast.GtE: operator.ge, ast.Lt: operator.lt, ast.LtE: operator.le}
 
 
 def is_possible(module: Module, function: Function, node: ast.AST, calls: Calls) -> bool:
@@ -68,6 +70,12 @@ def truth_of(module: Module, function: Function, calls: Calls, test: ast.expr) -
         ):
             value = passed_literal(module, function, calls, name)
             return None if value is None else (value.value == word.value) is isinstance(op, ast.Eq)
+        case ast.Compare(
+            left=name, ops=[order], comparators=[ast.Constant(value=int() | float() as limit)]
+        ) if type(order) in ORDERS:
+            value = passed_literal(module, function, calls, name)
+            number = None if value is None else value.value
+            return ORDERS[type(order)](number, limit) if isinstance(number, int | float) else None
         case ast.Compare(ops=[ast.In() | ast.NotIn() as op], comparators=[words]):
             is_in = _is_among(module, function, calls[0], test.left, words)
             return None if is_in is None else is_in is isinstance(op, ast.In)

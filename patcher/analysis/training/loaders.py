@@ -16,6 +16,7 @@ from ...source.tree import (
     Function,
     argument,
     argument_values,
+    everywhere,
     is_inside,
     is_none,
     parameters,
@@ -105,7 +106,8 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
             return loader and _with_local_name(graph, module, loader, node, depth)
         case ast.Attribute():
             loader = _trace_attribute(graph, module, node, depth)
-            name = "" if loader is None else loader.name_in(module.text(node))
+            is_made_here = bool(everywhere(node, ast.Call))  # Batches(data).loader
+            name = "" if loader is None or is_made_here else loader.name_in(module.text(node))
             return loader and replace(loader, name=name, scope=module.function(node))
         case ast.IfExp():  # tqdm(loader) if verbose else loader
             first = trace_loader(graph, module, node.body, depth + 1)
@@ -417,8 +419,12 @@ def _trace_attribute(
     if found is None:
         return None
     owner = found[1]
+    made = node.value if isinstance(node.value, ast.Call) else None
+    if isinstance(node.value, ast.Name) and node.value.id != "self":
+        value = module.definition(node.value, node.value)
+        made = value if isinstance(value, ast.Call) else None
     own = (
-        trace_loader(graph, home, value, depth + 1)
+        _of_constructor(trace_loader(graph, home, value, depth + 1), module, made, owner)
         if index is None
         else _trace_unpacked(graph, home, value, index, depth + 1)
         for each in (found, *classes_with(graph, owner, node.attr))
@@ -431,6 +437,26 @@ def _trace_attribute(
         if not is_inside(value, owner) and is_set_on(graph, other, value, node.attr, owner)
     )
     return of_any_branch((*own, *outside)) or _trace_property(graph, found, node, depth)
+
+
+def _of_constructor(
+    loader: Loader | None, module: Module, made: ast.Call | None, owner: ast.ClassDef
+) -> Loader | None:
+    """The loader that an object makes as it is constructed, with the call that does so.
+
+    As a function's loader has the call of the function: others may construct one as well.
+    """
+    if (
+        loader is None
+        or made is None
+        or loader.made_by
+        or module.last_name(made.func) != owner.name
+    ):
+        return loader
+    function = loader.module.function(loader.call)
+    if function is None or function.name != "__init__" or not is_inside(function, owner):
+        return loader
+    return replace(loader, made_by=((module, made),))
 
 
 def _trace_property(
