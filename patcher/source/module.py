@@ -411,7 +411,7 @@ class Module:
         ]
         if not sites:
             return []
-        whole: ast.stmt = sites[-1][0]
+        whole: ast.AST = sites[-1][0]
         for up in self.ancestors(whole):
             is_handled = isinstance(up, ast.Try) and any(is_inside(whole, h) for h in up.handlers)
             if (isinstance(up, ast.If) or is_handled) and not is_inside(at, up):
