@@ -147,8 +147,7 @@ def test_one_process_with_dropout_computes_bit_for_bit_what_the_untouched_script
 ) -> None:
     model = build_model(tmp_path / "model", kind)
     data = build_clone_data(tmp_path / "data", train=20, valid=7, test=5)
-    original = copy_family("bigclonebench", tmp_path / "original")
-    patched = copy_family("bigclonebench", tmp_path / "patched")
+    original, patched = (lone_copy(tmp_path / name) for name in ("original", "patched"))
     patch(patched).write()
 
     def arguments(output: str) -> list[str]:
