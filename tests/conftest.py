@@ -22,19 +22,21 @@ signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 # Runs of verify write to a test's own files, except where a test is about what keeps them.
 os.environ["DDPFIX_ISOLATION"] = "none"
 
-# Half a minute and more each, by seconds, the longest first: what is begun last leaves a worker
-# idle if it takes long.
+# Twenty seconds and more each, the longest first: what is begun last leaves a worker idle if it
+# takes long.
 LONG = (
-    *("test_verify", "test_trace", "test_probe_memory", "test_interpreter", "test_faults_family"),
-    *("test_main_job", "test_first_hour", "test_verify_working_folder", "test_fixtures"),
-    *("test_verify_sabotage", "test_exact", "test_verify_isolation", "test_capability_compile"),
-    *("test_memory_config", "test_nodes", "test_shapes", "test_capability_resume", "test_report"),
-    *("test_memory_cpu", "test_guardian", "test_patch", "test_capability_amp", "test_spellings"),
-    *("test_probe", "test_faults", "test_any_script", "test_launch", "test_stop", "test_slurm"),
-    *("test_memory_card", "test_capability_flags", "test_detector_compiled", "test_emit"),
-    *("test_capability_lora", "test_capability_checkpointing", "test_direct"),
-    *("test_emit_elsewhere", "test_capability_loader", "test_packaging"),
-    *("test_pre_commit", "test_verify_verdicts", "test_card_locks"),
+    *("test_verify", "test_faults_family", "test_verify_isolation", "test_probe_memory"),
+    *("test_interpreter", "test_main_job", "test_nodes", "test_trace", "test_first_hour"),
+    *("test_verify_working_folder", "test_memory_config", "test_exact", "test_shapes"),
+    *("test_capabilities", "test_memory_cpu", "test_guardian", "test_verify_sabotage"),
+    *("test_capability_resume", "test_patch", "test_capability_flags", "test_report"),
+    *("test_spellings", "test_capability_compile", "test_any_script", "test_faults"),
+    *("test_capability_amp", "test_probe", "test_capability_fsdp", "test_launch", "test_stop"),
+    *("test_slurm", "test_memory_card", "test_detector_compiled", "test_emit", "test_memory_read"),
+    *("test_single_card_runs", "test_memory_sharded_trace", "test_direct", "test_graphcodebert"),
+    *("test_emit_elsewhere", "test_capability_loader", "test_packaging", "test_fixtures"),
+    *("test_pre_commit", "test_verify_verdicts", "test_card_locks", "test_capability_lora"),
+    *("test_capability_checkpointing", "test_contributing", "test_new_rule"),
 )
 NVML_SOURCE = Path(__file__).parent / "nvml" / "nvml.c"
 

@@ -9,8 +9,10 @@ variables that torchrun would set, and a store that serves as the agent's.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import gc
 import importlib
+import io
 import json
 import os
 import runpy
@@ -269,8 +271,12 @@ def leave(status: object, imported: set[str]) -> NoReturn:
         print(status, file=sys.stderr)
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
+    for thing in gc.get_objects():  # of this run alone: the others are frozen
+        if issubclass(type(thing), io.IOBase):
+            with contextlib.suppress(OSError, ValueError):  # it is closed, or its reader gone
+                thing.flush()
     for name in {*sys.modules} - imported:
-        vars(sys.modules[name]).clear()  # a file that is still open is written when it is freed
+        vars(sys.modules[name]).clear()
     gc.collect()
     sys.stdout.flush()
     sys.stderr.flush()

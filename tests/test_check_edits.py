@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import pytest
 from checkout import ROOT
 from command_line import LEGACY, run
-from ddpfix.fixtures.tiny import copy_family
 from ddpfix.patcher.api import patch
 from ddpfix.patcher.editing.text_edits import text_edits
 from pydantic_sarif.model import StaticAnalysisResultsFormatSarifVersion210JsonSchema as SarifLog
@@ -85,7 +85,7 @@ def test_a_finding_whose_repair_needs_the_others_has_no_fix_of_its_own(tmp_path:
 
 
 def test_several_files_are_one_repair(tmp_path: Path) -> None:
-    folder = copy_family("bigclonebench", tmp_path / "code").parent
+    folder = shutil.copytree(SHAPES / "sibling_args", tmp_path / "code")
     (folder / "again.py").write_bytes((folder / "run.py").read_bytes())
     before = {str(path): contents(path) for path in folder.glob("*.py")}
     found = checked(folder)
@@ -94,6 +94,7 @@ def test_several_files_are_one_repair(tmp_path: Path) -> None:
     after = {str(path): contents(path) for path in folder.glob("*.py")}
     changed = {path for path in before if after[path] != before[path]}
     assert edits.keys() == changed
+    assert len(changed) > 2
     assert {path: applied(before[path], edits[path]) for path in changed} == {
         path: after[path] for path in changed
     }

@@ -17,29 +17,27 @@ from typing import Any
 import pytest
 from ddpfix.fixtures import tiny
 from ddpfix.fixtures.tiny import Kind
+from forked import Forge, Job, Run
 
 FAMILY = Path(tiny.__file__).parent / "bigclonebench"
 KINDS: tuple[Kind, ...] = ("gpt2", "roberta")
 SIZES: dict[str, Any] = {"train": 48, "valid": 13, "test": 13}
 
-# What the script found on the machine it was written for: AdamW in transformers, one GPU.
-PERIOD = """
-import os, runpy, sys
-wanted, script = sys.argv[1].split(","), sys.argv[2]
-if "adamw" in wanted:
-    import functools, torch, transformers
-    transformers.GPT2Config  # a first lazy access, which may replace the module
-    for module in (transformers, sys.modules["transformers"]):
-        module.AdamW = functools.partial(torch.optim.AdamW, weight_decay=0.0)
-if "gpu" in wanted:
-    import torch
-    torch.cuda.device_count = lambda: 1
-sys.argv[:] = sys.argv[2:]
-sys.path[0] = os.path.dirname(script)
-runpy.run_path(script, run_name="__main__")
-"""
+# What the script found on the machine it was written for.
+PERIOD = {
+    "AdamW in transformers": """
+import functools, sys, torch, transformers
+transformers.GPT2Config  # a first lazy access, which may replace the module
+for module in (transformers, sys.modules["transformers"]):
+    module.AdamW = functools.partial(torch.optim.AdamW, weight_decay=0.0)
+""",
+    "one GPU": """
+import torch
+torch.cuda.device_count = lambda: 1
+""",
+}
 
-Run = Callable[..., tuple[subprocess.CompletedProcess[str], Path]]
+Start = Callable[..., tuple[Run, Path]]
 
 
 @pytest.fixture(scope="module")
@@ -53,25 +51,19 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> dict[Kind, Path]:
 
 
 @pytest.fixture
-def run(tmp_path: Path, data: Path, models: dict[Kind, Path]) -> Run:
-    """Run the untouched script in one process, offline, without a GPU."""
+def run(tmp_path: Path, data: Path, models: dict[Kind, Path], forge: Forge) -> Start:
+    """Run the untouched script in one process, without a GPU."""
 
-    def start(
-        kind: Kind, period: str, **settings: int
-    ) -> tuple[subprocess.CompletedProcess[str], Path]:
+    def start(kind: Kind, period: Sequence[str], **settings: int) -> tuple[Run, Path]:
         script = tiny.copy_family("bigclonebench", tmp_path / "scripts")
         output = tmp_path / "output"
         arguments = tiny.clone_arguments(
             models[kind], data, output, kind, **({"batch": 4} | settings)
         )
-        added = {"CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"}
-        done = subprocess.run(
-            [sys.executable, "-c", PERIOD, period, str(script), *arguments],
-            env=os.environ | added,
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
+        prelude = tmp_path / "period.py"
+        prelude.write_text("".join(PERIOD[each] for each in period))
+        job = Job(tmp_path / "run", script, arguments, prelude=prelude, cwd=tmp_path)
+        (done,) = forge.run([job])
         return done, output
 
     return start
@@ -87,22 +79,22 @@ def pairs(path: Path) -> list[list[str]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_in_its_own_period_the_script_trains_and_predicts_both_classes(
-    kind: Kind, run: Run, data: Path
+    kind: Kind, run: Start, data: Path
 ) -> None:
-    done, output = run(kind, "adamw,gpu")
+    done, output = run(kind, PERIOD)
 
-    assert done.returncode == 0, done.stderr[-2000:]
+    assert done.statuses == (0,), done.log[-2000:]
     predictions = output / "predictions.txt"
     assert pairs(predictions) == pairs(data / "test.txt")
     assert set(labels(predictions)) == {"0", "1"}
     both = list(zip(labels(predictions), labels(data / "test.txt"), strict=True))
     assert ("1", "1") in both, "no clone was found"
     assert any(guess != truth for guess, truth in both), "F1 of 1 cannot get worse unseen"
-    scores = [float(text) for text in re.findall(r"eval_f1 = ([\d.]+)", done.stderr)]
+    scores = [float(text) for text in re.findall(r"eval_f1 = ([\d.]+)", done.log)]
     assert len(scores) == 3, "two validations in training and one after it"
     assert all(0 < score <= 1 for score in scores)
-    assert f"Pairs = {SIZES['train']}" in done.stderr
-    assert done.stderr.count(f"Pairs = {SIZES['valid']}") == 4, "three validations and the test"
+    assert f"Pairs = {SIZES['train']}" in done.log
+    assert done.log.count(f"Pairs = {SIZES['valid']}") == 4, "three validations and the test"
     assert sorted(path.relative_to(output).as_posix() for path in output.rglob("*.*")) == [
         "checkpoint-best-f1/model.bin",
         "predictions.txt",
@@ -112,25 +104,27 @@ def test_in_its_own_period_the_script_trains_and_predicts_both_classes(
 @pytest.mark.parametrize(
     ("period", "error"),
     [
-        pytest.param("", "ImportError: cannot import name 'AdamW'", id="AdamW is gone"),
-        pytest.param("adamw", "ZeroDivisionError", id="with AdamW it divides by zero GPUs"),
+        pytest.param([], "ImportError: cannot import name 'AdamW'", id="AdamW is gone"),
+        pytest.param(
+            ["AdamW in transformers"], "ZeroDivisionError", id="with AdamW it divides by zero GPUs"
+        ),
     ],
 )
-def test_today_the_script_fails_because(period: str, error: str, run: Run) -> None:
+def test_today_the_script_fails_because(period: list[str], error: str, run: Start) -> None:
     done, output = run("gpt2", period)
 
-    assert done.returncode == 1
-    assert error in done.stderr.splitlines()[-1]
+    assert done.statuses == (1,)
+    assert error in done.log.splitlines()[-1]
     assert not output.exists()
 
 
 def test_with_accumulation_the_script_never_validates_and_then_misses_its_checkpoint(
-    run: Run,
+    run: Start,
 ) -> None:
-    done, output = run("gpt2", "adamw,gpu", accumulation=4)
+    done, output = run("gpt2", PERIOD, accumulation=4)
 
-    assert done.returncode == 1
-    last = done.stderr.splitlines()[-1]
+    assert done.statuses == (1,)
+    last = done.log.splitlines()[-1]
     assert last.startswith("FileNotFoundError")
     assert "checkpoint-best-f1/model.bin" in last
     assert not output.exists()

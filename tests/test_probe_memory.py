@@ -149,11 +149,11 @@ class Model(nn.Module):
 
 def test_a_batch_that_is_too_large_is_halved(here: Path) -> None:
     (here / "train.py").write_text(SCRIPT.replace("MODEL", TOO_LARGE))
-    found = plan(32, probe=True)
+    found = plan(16, probe=True)
     assert found["memory"]["main_memory"]["source"].endswith(
         "real steps of 4 and 8 examples a process"
     )
-    assert found["plan"]["per_device"] == 32
+    assert found["plan"]["per_device"] == 16
     (here / "train.py").write_text(SCRIPT.replace("MODEL", TOO_LARGE.replace("> 9", "> 0")))
     words = ("--cpu", "--processes", 1, "--probe", 1, "train.py", "--", "--batch_size", 2)
     done = run("plan", *words)

@@ -39,7 +39,7 @@ while not a < b <= c and d or -e ** f: break
 with a, b as c: x.y.z = (*a, b'c', 1.0, None)
 """
 SOURCES = sorted(
-    [*(ROOT / "patcher").rglob("*.py"), *(ROOT / "fixtures").rglob("*.py")],
+    [*(ROOT / "patcher" / "source").rglob("*.py"), *(ROOT / "fixtures").rglob("*.py")],
     key=lambda path: path.as_posix(),
 )
 
