@@ -112,9 +112,9 @@ def names_of_batch(loop: TrainLoop) -> set[str]:
         if any(isinstance(call.func, ast.Name) and call.func.id == "next" for call in calls):
             names |= taking(stmt.targets)
     numbers = {loop.step_name}
-    is_counted = isinstance(steps, ast.For) and mentions(steps.iter, "enumerate")
-    if is_counted and isinstance(steps.target, ast.Tuple):
-        numbers |= taking([steps.target.elts[0]])
+    match steps:
+        case ast.For(target=ast.Tuple(elts=[number, *_])) if mentions(steps.iter, "enumerate"):
+            numbers |= taking([number])
     return names - numbers
 
 
