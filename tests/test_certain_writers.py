@@ -33,9 +33,9 @@ main()
 """
 SPAWN = "torch.multiprocessing.spawn(work, nprocs=2)"
 SCRIPTS = [
-    pytest.param(WORK.format(save=SAVE, start=SPAWN), "warning", id="before it starts the ranks"),
+    pytest.param(WORK.format(save=SAVE, start=SPAWN), "note", id="before it starts the ranks"),
     pytest.param(WORK.format(save=SAVE, start=f"work(0, 1) if args.alone else {SPAWN}"),
-        "warning", id="before it starts them, or works alone"),
+        "note", id="before it starts them, or works alone"),
     pytest.param(WORK.format(save=SAVE, start=f"work(args.rank) if args.started else {SPAWN}"),
         "error", id="before it starts them, or is one of them"),
     pytest.param(WORK.replace("world_size=size)", f"world_size=size)\n    {SAVE}").format(
@@ -84,7 +84,7 @@ SCRIPTS = [
     pytest.param(
         "def save(saves):\n    if not saves:\n        return\n"
         f"    {SAVE}\n\n\nsave(int(os.environ[\"SLURM_PROCID\"]) < 1)\n",
-        "warning", id="the same passed to a function, by a number of a scheduler's"),
+        "note", id="the same passed to a function, by a number of a scheduler's"),
     pytest.param(
         "is_root = backend.is_root_worker()\n\n\ndef save(model):\n    if not is_root:\n"
         f"        return\n    {SAVE}\n\n\nsave(model)\n",
@@ -131,7 +131,7 @@ def test_every_rank_writes_it_for_certain_only_where_it_is_called(
 ) -> None:
     path = tmp_path / "train.py"
     path.write_text(HEAD + script)
-    output = run("check", "--select", "DF601", "--output-format", "concise", path).stdout
+    output = run("check", "--select", "DF601", "--notes", "--output-format", "concise", path).stdout
     (told,) = re.findall(r"DF601 (\w+): ", output)
     assert told == severity
 
@@ -150,8 +150,10 @@ def test_the_main_guard_of_an_imported_script_calls_nothing(tmp_path: Path) -> N
     guard = f'def save(model):\n    {SAVE}\n\n\nif __name__ == "__main__":\n    save(model)\n'
     (tmp_path / "export.py").write_text("import torch\n\n\n" + guard)
     (tmp_path / "train.py").write_text("import export\n" + HEAD)
-    output = run("check", "--select", "DF601", "--output-format", "concise", tmp_path / "train.py")
-    assert re.findall(r"DF601 (\w+): ", output.stdout) == ["warning"]
+    output = run(
+        "check", "--notes", "--select", "DF601", "--output-format", "concise", tmp_path / "train.py"
+    )
+    assert re.findall(r"DF601 (\w+): ", output.stdout) == ["note"]
 
 
 def test_rank_0_of_a_script_calls_what_the_guard_of_an_imported_one_calls(tmp_path: Path) -> None:
@@ -159,7 +161,9 @@ def test_rank_0_of_a_script_calls_what_the_guard_of_an_imported_one_calls(tmp_pa
     (tmp_path / "export.py").write_text("import torch\n\n\n" + guard)
     call = "if dist.get_rank() == 0:\n    export.save(model)\n"
     (tmp_path / "train.py").write_text("import export\n" + HEAD + call)
-    output = run("check", "--select", "DF601", "--output-format", "concise", tmp_path / "train.py")
+    output = run(
+        "check", "--notes", "--select", "DF601", "--output-format", "concise", tmp_path / "train.py"
+    )
     assert "written in place" in output.stdout
     assert "every rank" not in output.stdout
 
@@ -183,5 +187,5 @@ def test_ranks_are_made_by_an_option_and_none_comes_where_it_is_off(tmp_path: Pa
     path = tmp_path / "train.py"
     made = HEAD.replace("dist.init", "if config.sharded:\n    dist.init")
     path.write_text(f"{made}if not config.sharded:\n    {SAVE}\n")
-    output = run("check", "--select", "DF601", "--output-format", "concise", path).stdout
+    output = run("check", "--select", "DF601", "--notes", "--output-format", "concise", path).stdout
     assert re.findall(r"DF601 (\w+): ", output) == ["warning"]

@@ -6,10 +6,13 @@ Each that is right stands beside one that is the same but for one thing, and wro
 from __future__ import annotations
 
 import textwrap
+from pathlib import Path
 
 import pytest
 from cases import RULES, found, module
+from ddpfix.patcher.analysis.training.load import read_program
 from ddpfix.patcher.analysis.training.program import Program
+from ddpfix.patcher.engine.beside_training import weaker_beside_training
 from ddpfix.patcher.engine.check import check
 from ddpfix.patcher.findings import Severity
 
@@ -241,6 +244,38 @@ def train(data):
 train(rollouts)
 """
 
+POOL = """
+import multiprocessing
+pool = multiprocessing.Pool(processes=max(9 // {by}, 4))
+"""
+NO_OTHER = """
+import os, torch
+import torch.distributed as dist
+def start():
+    dist.init_process_group("gloo")
+if many:
+    start()
+if {test}:
+    dist.init_process_group("gloo", world_size={count}, rank=0)
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+"""
+LOGGED = """
+mean = torch.zeros(1)
+for step, (x, y) in enumerate(loader, start):
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    {before}
+    loss.backward()
+    optimizer.step()
+    mean = (mean * step + y.mean()) / (step + 1)
+    state["step"] = {kept}
+    print(mean)
+"""
+SAID = """
+log = logging.getLogger("train")
+if args.local_rank == 0:
+    {what}
+"""
+
 NOOP: list[tuple[str, str, str]] = [
     ("DF401", "every n-th place from a rank's", GROUP
         + STRIDES.format(begin="(rank + skipped) % world_size") + STEPS),
@@ -264,18 +299,31 @@ NOOP: list[tuple[str, str, str]] = [
         + SAVED_BY_NAME.format(package="files", name="write")),
     ("DF101", "processes get their numbers", STARTED.format(number="rank") + LOADER + STEPS),
     ("DF307", "all of them, in two names", GROUP + LOADER + PAIRS.format(gather="all_gather")),
+    ("DF405", "workers that are shared out", GROUP + LOADER + STEPS
+        + POOL.format(by="dist.get_world_size()")),
+    ("DF106", "a group of one where there is no other", NO_OTHER.format(
+        test="not dist.is_initialized()", count=1) + LOADER + STEPS),
+    ("DF319", "the number of a step, and a mean for a log", GROUP + LOADER
+        + LOGGED.format(before="pass", kept="step")),
+    ("DF104", "a line in the log of each node", "import logging" + GROUP + LOADER + STEPS
+        + SAID.format(what='log.info("begun")')),
+    ("DF301", "a function wraps in parts", GROUP.replace(
+        "DistributedDataParallel(torch.nn.Linear(4, 2))", "wrap(torch.nn.Linear(4, 2))")
+        .replace("model = ", "import functools\nfrom torch.distributed.fsdp import"
+            " FullyShardedDataParallel as FSDP\nwrap = functools.partial(FSDP)\nmodel = ")
+        + LOADER + STEPS),
     ("DF403", "a count of classes", GROUP + LOADER + LOCAL.format(op="<") + STEPS),
 ]  # fmt: skip
 
 TOLD: list[tuple[str, str, str, Severity | None]] = [
     ("DF601", "rank 0 has an object that saves", GROUP + LOADER + STEPS
-        + SAVER.format(base="", other="Nothing()"), Severity.DEGRADED),
+        + SAVER.format(base="", other="Nothing()"), Severity.NOTE),
     ("DF601", "all ranks have one", GROUP + LOADER + STEPS
         + SAVER.format(base="", other="Saver()"), None),
     ("DF601", "the others' may save, too", GROUP + LOADER + STEPS
         + SAVER.format(base="(library.Saver)", other="Nothing()"), None),
     ("DF601", "the test of the group is another one", FLAGGED.format(flag="careful"), None),
-    ("DF601", "the test of the group", FLAGGED.format(flag="dist_train"), Severity.DEGRADED),
+    ("DF601", "the test of the group", FLAGGED.format(flag="dist_train"), Severity.NOTE),
     ("DF401", "every n-th place from the first", GROUP
         + STRIDES.format(begin="skipped % world_size") + STEPS, None),
     ("DF401", "a class hands on that there is no sampler", GROUP
@@ -290,7 +338,7 @@ TOLD: list[tuple[str, str, str, Severity | None]] = [
         train="train_epoch(loader, model)", early=">", saved="best.pth"), Severity.ERROR),
     ("DF501", "the ranks do not evaluate", ALONE.format(ranks="pass"), None),
     ("DF504", "a lone process evaluates in the other branch", ALONE.format(ranks=BOTH),
-        Severity.DEGRADED),
+        Severity.NOTE),
     ("DF504", "some batches go through the wrapper", GROUP + LOADER + STEPS
         + TAKEN_OUT.format(how="model"), None),
     ("DF305", "another one is loaded", GROUP + LOADER + STEPS + LOADED.format(
@@ -311,6 +359,22 @@ TOLD: list[tuple[str, str, str, Severity | None]] = [
         Severity.DEGRADED),
     ("DF101", "the option says which card", UNREAD.format(card="local_rank") + LOADER + STEPS,
         None),
+    ("DF405", "workers of each rank", GROUP + LOADER + STEPS + POOL.format(by="2"), None),
+    ("DF106", "two ranks where there is no other", NO_OTHER.format(
+        test="not dist.is_initialized()", count=2) + LOADER + STEPS, None),
+    ("DF319", "a mean that the next loss is made of", GROUP + LOADER
+        + LOGGED.format(before="loss = loss * mean", kept="step"), Severity.DEGRADED),
+    ("DF104", "a file of each node", "import logging" + GROUP + LOADER + STEPS
+        + SAID.format(what='torch.save(1, "x.pt")'), None),
+    ("DF402", "whether anything shuffles cannot be told", GROUP
+        + "sampler = DistributedSampler(data)\nfor epoch in range(3):\n    "
+        "for x, y in tools.batches(sampler):\n        model(x).sum().backward()\n"
+        "        optimizer.step()\n", Severity.NOTE),
+    ("DF202", "a group for cards that stays", GROUP.replace("gloo", "nccl") + LOADER + STEPS,
+        Severity.NOTE),
+    ("DF601", "rank 0 writes in place", GROUP + LOADER + STEPS
+        + 'if dist.get_rank() == 0:\n    torch.save(model.state_dict(), "x.pt")\n',
+        Severity.NOTE),
     ("DF307", "this rank's, in two names", GROUP + LOADER + PAIRS.format(gather="normalize"),
         Severity.NOTE),
 ]  # fmt: skip
@@ -352,3 +416,27 @@ convert(model{passed})
     )
     findings = check(Program(module(text)), [RULES["DF601"]])
     assert bool(findings) is is_told
+
+
+LIBRARY = """
+import torch
+class Box:
+    def keep(self, x):
+        torch.save(x, "kept.pt")
+def convert(kind):
+    kinds[kind]().keep(1)
+"""
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"), [("", Severity.NOTE), ("tools.Box().keep(1)", Severity.ERROR)]
+)
+def test_a_file_of_library_code_is_a_note_unless_it_is_called(
+    tmp_path: Path, use: str, expected: Severity
+) -> None:
+    script = tmp_path / "train.py"
+    (tmp_path / "tools.py").write_text(LIBRARY)
+    script.write_text(f"import tools\n{GROUP}{LOADER}{STEPS}{use}\n")
+    program = read_program(str(script))
+    (finding,) = RULES["DF601"].findings(program)
+    assert weaker_beside_training(program, finding).severity is expected

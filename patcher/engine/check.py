@@ -12,6 +12,7 @@ from ..findings import Finding
 from ..rules import Rule
 from ..source.module import Module
 from .beside_trainer import findings_beside_trainer
+from .beside_training import weaker_beside_training
 from .lone_gates import MAKE_GROUP, without_gates_of_one
 from .noqa import UNUSED_NOQA, drop_silenced, noqas, unused_noqas
 
@@ -52,7 +53,7 @@ def check(program: Program, rules: Iterable[Rule]) -> list[Finding]:
     comments = {module: noqas(module) for module in program.modules}
     every = (finding for rule in rules for finding in rule.findings(program))
     live = (
-        finding
+        weaker_beside_training(program, finding) if trains else finding
         for finding in every
         if not trains
         or (

@@ -15,6 +15,7 @@ Source       https://docs.pytorch.org/docs/stable/elastic/run.html (LOCAL_RANK a
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..analysis.language.conditions import asked_value, plain_test, reads
@@ -43,6 +44,7 @@ CODE, SEVERITY, SAFETY = "DF104", Severity.DEGRADED, Safety.SAFE
 
 GROUP = "init_process_group"
 HARMLESS_MODULES = ("logger.", "logging.", "warnings.", "tqdm.", "math.", "numpy.")
+TO_LOG = re.compile(r"(?i)(^|\.)_*log(ger|ging)?\.(debug|info|warn(ing)?|error|critical)$")
 HARMLESS_CALLS = {
     *("print", "format", "join", "replace", "split", "strip", "map", "str", "repr", "sorted"),
     *("round", "len", "enumerate", "range", "zip", "list", "dict", "int", "float", "sum", "max"),
@@ -207,6 +209,8 @@ def is_per_node(module: Module, gate: ast.If) -> bool:
     exits = (ast.Return, ast.Break, ast.Continue)
     leaves = any(within(block, kind) for block in blocks for kind in exits)
     return not leaves and all(
-        name.startswith(HARMLESS_MODULES) or name.rpartition(".")[2] in HARMLESS_CALLS
+        name.startswith(HARMLESS_MODULES)
+        or name.rpartition(".")[2] in HARMLESS_CALLS
+        or TO_LOG.search(name)
         for name in names
     )

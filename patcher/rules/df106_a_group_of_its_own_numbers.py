@@ -25,7 +25,7 @@ from ..findings import Finding, Safety, Severity
 from ..fixes.behind_binding import behind_binding
 from ..source.branches import exclusive
 from ..source.module import Module
-from ..source.tree import argument, everywhere, position, precedes
+from ..source.tree import argument, everywhere, mentions, position, precedes
 from .df102_world_size_by_option import option_passed, reads_environment
 
 CODE, SEVERITY, SAFETY = "DF106", Severity.DEGRADED, Safety.SAFE
@@ -47,6 +47,7 @@ def findings(program: Program) -> Iterator[Finding]:
         if module.dotted(call.func).startswith("torch.distributed.")
         and program.is_live(module, call)
         and not lacks_launcher(module, call)
+        and not is_for_want_of_another(program, module, call)
     ]
     if not groups or not program.is_training_program or any(spawned_ranks(program)):
         return
@@ -70,6 +71,31 @@ def lacks_launcher(module: Module, call: ast.Call) -> bool:
         and up.type is not None
         and module.last_name(up.type) == "KeyError"
         and any(each.value in ("RANK", "WORLD_SIZE") for each in tried(module.parents[up]))
+        for up in module.ancestors(call)
+    )
+
+
+def is_for_want_of_another(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether a group of one is made where there is no other: ``if not dist.is_initialized():``.
+
+    Or where another branch makes one of the launcher's numbers.
+    """
+    world = argument(call, 3, "world_size")
+    if not (isinstance(world, ast.Constant) and world.value == 1):
+        return False
+    if len(program.calls_to("init_process_group")) == 1:
+        return False
+    if any(
+        exclusive(call, other) and argument(other, 3, "world_size") is None
+        for other in module.calls_to("init_process_group")
+        if other is not call
+    ):
+        return True
+    return any(
+        isinstance(up, ast.If)
+        and isinstance(up.test, ast.UnaryOp)
+        and isinstance(up.test.op, ast.Not)
+        and mentions(up.test, "is_initialized")
         for up in module.ancestors(call)
     )
 

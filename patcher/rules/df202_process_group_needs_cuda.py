@@ -2,7 +2,7 @@
 
 What         The back end is the literal nccl, --no_cuda skips the set-up while later tests still
              expect a group, DDP is given a card unconditionally, an evaluation names card 0, no
-             time-out is set, or nothing destroys the group.
+             time-out is set, or nothing destroys the group. A note for what is right on cards.
 At run time  On a CPU machine (or with --no_cuda) the ranks crash; an evaluation longer than the
              default time-out kills the job; torch warns of leaked resources at every exit.
 Example      torch.distributed.init_process_group(backend='nccl')
@@ -131,8 +131,11 @@ def nccl_only(program: Program, module: Module, call: ast.Call) -> Iterator[Find
 
 
 def severity_of(program: Program) -> Severity:
-    """An error where the script has a flag for machines without cards, which fails then."""
-    return Severity.ERROR if program.has_argument("no_cuda") else Severity.DEGRADED
+    """An error where the script has a flag for machines without cards, which fails then.
+
+    Else it is meant for cards, and right on them.
+    """
+    return Severity.ERROR if program.has_argument("no_cuda") else Severity.NOTE
 
 
 def is_cuda_device(module: Module, node: ast.expr) -> bool:
@@ -157,7 +160,7 @@ def missing_timeout(module: Module, call: ast.Call) -> Iterator[Finding]:
                 Rewrite(last, f", timeout={timeout}", after=True),
                 needed,
             ),
-            severity=Severity.DEGRADED,
+            severity=Severity.NOTE,
         )
 
 
@@ -265,7 +268,7 @@ def missing_destroy(module: Module) -> Iterator[Finding]:
         anchor,
         "the process group is never destroyed",
         (*edits, Import("torch")),
-        severity=Severity.DEGRADED,
+        severity=Severity.NOTE,
     )
 
 

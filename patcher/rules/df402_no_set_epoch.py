@@ -104,7 +104,7 @@ def of_unknown_loader(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         and not is_one_pass(program, loop)
         and shuffles_by_rank(program)
     ):
-        yield Finding(loop.module, loop.steps, UNTOLD)
+        yield Finding(loop.module, loop.steps, UNTOLD, severity=Severity.NOTE)
 
 
 def never_told(

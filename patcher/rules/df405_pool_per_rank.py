@@ -10,6 +10,7 @@ Source       multiprocessing.pool.Pool; https://docs.pytorch.org/docs/stable/ela
 """
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..analysis.ranks.rank_reach import Role, roles_reaching
@@ -20,6 +21,7 @@ from ..source.tree import argument, everywhere
 
 CODE, SEVERITY, SAFETY = "DF405", Severity.DEGRADED, Safety.SAFE
 
+OF_RANKS = re.compile(r"(?i)(get_)?(local_)?(world_?size|num_(ranks|gpus|processes))")
 UNORDERED_METHODS = ("imap_unordered", "apply_async")
 
 
@@ -36,6 +38,10 @@ def findings(program: Program) -> Iterator[Finding]:
             if size is None or module.calls_to(*UNORDERED_METHODS):
                 yield Finding(module, call, "one pool per rank, each with a worker per core")
                 continue
+            names = [each.id for each in everywhere(size, ast.Name)]
+            names += [each.attr for each in everywhere(size, ast.Attribute)]
+            if any(map(OF_RANKS.fullmatch, names)):
+                continue  # shared out already
             text = module.operand(size)
             shared = f"max(1, {text} // int(os.environ.get('LOCAL_WORLD_SIZE', 1)))"
             yield Finding(

@@ -1,11 +1,11 @@
 """Evaluation forwards through the DistributedDataParallel wrapper.
 
-What         An evaluation calls the model that it was given, and that may be the wrapper. A warning
-             where the wrapper has no buffers to send.
+What         An evaluation calls the model that it was given, and that may be the wrapper. A note
+             where that has no buffers to send, or all ranks go through equally many batches.
 At run time  DDP's forward synchronises buffers. A rank that evaluates another number of batches
              than its peers pairs its broadcast with their next training step, or waits for a peer
              that left: 10 of 10 runs of a RoBERTa script ended in a crash. Where all ranks go
-             through equally many batches it only costs time, and is a warning.
+             through equally many batches it only costs time.
 Example      results = evaluate(args, model, tokenizer)   # model is DDP by now
 Fix          Take the module out of its wrapper before eval().
 Fix safety   Safe: a model without a wrapper is left as it is. So is a wrapper that alone moves the
@@ -194,14 +194,17 @@ def asked_for_module(module: Module, use: ast.expr) -> ast.Attribute | None:
 
 
 def severity_of(program: Program, evaluation: Evaluation) -> Severity | None:
-    """No error where the ranks go through equally many batches or no wrapper, or may do so."""
-    entries = program.entries(evaluation)
-    is_doubtful = (
+    """A note where ranks go through equally many batches or no wrapper, no error if they may."""
+    if (
         not forward_meets(program, evaluation)
         or takes_module_out(evaluation)
-        or deals_itself(evaluation)
         or ranks_keep_pace(program, evaluation)
-        or (bool(entries) and all(may_be_bare(program, *each, evaluation) for each in entries))
+    ):
+        is_meant = bool(program.calls_to("DistributedDataParallel"))  # not by a patch to come
+        return Severity.NOTE if is_meant else Severity.DEGRADED
+    entries = program.entries(evaluation)
+    is_doubtful = deals_itself(evaluation) or (
+        bool(entries) and all(may_be_bare(program, *each, evaluation) for each in entries)
     )
     return Severity.DEGRADED if is_doubtful else None
 

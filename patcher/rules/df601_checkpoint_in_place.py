@@ -1,7 +1,7 @@
 """A checkpoint is written in place, or by several ranks.
 
 What         torch.save or a model's save_pretrained straight to the path that will be read;
-             save_pretrained on every rank.
+             save_pretrained on every rank. In place by rank 0 alone is a note.
 At run time  Ranks that write the same path tear it; a reader, or a resumed run, meets half a file
              after a crash. 2 of 6 runs of an unpatched script died so.
 Example      torch.save(model_to_save.state_dict(), output_dir)
@@ -58,6 +58,7 @@ def findings(program: Program) -> Iterator[Finding]:
             because = "every rank writes it" if surely else "every rank may write it"
             because = because if by_all_ranks else "written in place"
             severity = None if surely else Severity.DEGRADED
+            severity = severity if by_all_ranks else Severity.NOTE
             if path is not None and not by_all_ranks and is_renamed_later(module, call, path):
                 continue
             if by_all_ranks and holds_file_lock(program, module, call):
@@ -72,7 +73,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 continue
             elif is_open_file(module, path):
                 edits = save_instead_of_opening(module, call, path)
-                yield Finding(module, call, because, edits, severity=Severity.DEGRADED)
+                yield Finding(module, call, because, edits, severity=severity or Severity.DEGRADED)
             elif by_all_ranks and (
                 is_of_one_example(module, call, path)
                 or may_be_named_by_share(program, module, call, path)
@@ -132,7 +133,7 @@ def save_pretrained_calls(program: Program, module: Module) -> Iterator[Finding]
         if Role.OTHER not in roles_reaching(program, module, call):
             if in_place:
                 because = "written in place"
-                yield Finding(module, call, because, staged, severity=Severity.DEGRADED)
+                yield Finding(module, call, because, staged, severity=Severity.NOTE)
             continue
         if keyword(call, "is_main_process") or (path and names_rank(program, module, path)):
             continue

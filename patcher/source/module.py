@@ -413,8 +413,9 @@ class Module:
             return []
         whole: ast.AST = sites[-1][0]
         for up in self.ancestors(whole):
-            is_handled = isinstance(up, ast.Try) and any(is_inside(whole, h) for h in up.handlers)
-            if (isinstance(up, ast.If) or is_handled) and not is_inside(at, up):
+            if not isinstance(up, ast.If | ast.Try) or is_inside(at, up):
+                continue
+            if isinstance(up, ast.If) or any(is_inside(whole, each) for each in up.handlers):
                 whole = up
                 break
         above = self.parents[whole]

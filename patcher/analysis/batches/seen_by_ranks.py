@@ -57,6 +57,7 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
     if isinstance(loop.steps, ast.For):
         needed = made_from(around, needed | names_in(loop.steps.iter), others)
         needed -= names_that_go_along(loop.steps.iter) | bars(module, loop.steps.iter)
+    needed -= read_behind(loop, needed)
     batch |= own_names(body)
     found: set[str] = set()
     if read := with_gradients(body) & needed:  # what an attack adds up
@@ -133,7 +134,34 @@ def names_of_batch(loop: TrainLoop) -> set[str]:
         calls = everywhere(stmt.value, ast.Call)
         if any(isinstance(call.func, ast.Name) and call.func.id == "next" for call in calls):
             names |= taking(stmt.targets)
-    return names - {loop.step_name}
+    numbers = {loop.step_name}
+    match steps:
+        case ast.For(target=ast.Tuple(elts=[number, *_])) if mentions(steps.iter, "enumerate"):
+            numbers |= taking([number])
+    return names - numbers
+
+
+def read_behind(loop: TrainLoop, names: set[str]) -> set[str]:
+    """Those of some names that a step reads behind its last backward pass alone: for a log."""
+    back = [call for call in loop.backwards if is_inside(call, loop.steps)]
+    if not back:
+        return set()
+    last = max(map(position, back))
+    body = loop.steps.body
+    read = [
+        each
+        for each in within(body, ast.Name)
+        if each.id in names and isinstance(each.ctx, ast.Load)
+    ]
+    behind = {each.id for each in read if position(each) > last}
+    before = {each.id for each in read if position(each) < last}
+    around = [] if loop.epochs is None else within(loop.epochs.body, ast.Name)
+    elsewhere = {
+        each.id
+        for each in around
+        if isinstance(each.ctx, ast.Load) and not any(is_inside(each, stmt) for stmt in body)
+    }
+    return behind - before - elsewhere
 
 
 def names_that_go_along(iterated: ast.expr) -> set[str]:

@@ -85,9 +85,9 @@ def waits_a_round(program: Program, module: Module, first: ast.Call, second: ast
             names & bound_names(other) for names in read for other in inner
         ):
             continue
-        above = {stmt for stmt in loop.body if precedes(stmt, first) and precedes(stmt, second)}
+        above = [stmt for stmt in loop.body if precedes(stmt, first) and precedes(stmt, second)]
         return any(
-            always_meets(program, module, call, above)
+            always_meets(program, module, call, {*above})
             or any(function in trained for _, function in program.callees(module, call))
             for stmt in above
             for call in everywhere(stmt, ast.Call)
@@ -104,8 +104,9 @@ def _answers(module: Module, node: ast.AST) -> list[tuple[ast.expr, bool]]:
             break
         if isinstance(up, ast.If) and not is_in(node, up.test):
             outcome = any(is_in(node, stmt) for stmt in up.body)
-            is_and = isinstance(up.test, ast.BoolOp) and isinstance(up.test.op, ast.And)
-            parts = up.test.values if is_and and outcome else [up.test]
+            parts = [up.test]
+            if outcome and isinstance(up.test, ast.BoolOp) and isinstance(up.test.op, ast.And):
+                parts = up.test.values
             found += [(part, outcome) for part in parts]
     return found
 

@@ -111,9 +111,12 @@ def calls_one_of(program: ModuleSet, names: Iterable[str]) -> bool:
     """Whether a program calls anything of a table that it does not define itself."""
     lasts = {name.rpartition(".")[2] for name in names}
     return any(
-        is_one_of(module.dotted(call.func), names) and program.resolve(module, call.func) is None
+        is_one_of(module.dotted(called), names) and program.resolve(module, called) is None
         for module in program.modules
-        for call in module.calls_to(*sorted(lasts))
+        for called in (
+            *(call.func for call in module.calls_to(*sorted(lasts))),
+            *(call.args[0] for call in module.calls_to("partial") if call.args),
+        )
     )
 
 
