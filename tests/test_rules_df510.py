@@ -223,3 +223,33 @@ def test_weights_that_are_kept_by_what_is_no_certain_number_are_only_noted() -> 
     text = IN_ONE.format(test="meter.worse(total)", change="torch.save(kept, 'best.pt')")
     (told,) = found("DF510", text)
     assert (told.edits, told.severity) == ((), Severity.NOTE)
+
+
+@pytest.mark.parametrize(
+    ("rate", "after"),
+    [
+        (
+            "lr = 0.1 * min(1, total)\n    for g in groups:\n        g['lr'] = lr",
+            "mean_of_ranks(lr)",
+        ),
+        ("optimizer.param_groups[0]['lr'] = total / 9", "mean_of_ranks(total / 9)"),
+        ("optimizer.param_groups[0]['lr'] *= total", ""),
+        ("optimizer.param_groups[0]['lr'] = 0.1 / (epoch + 1)", None),
+        ("optimizer.param_groups[0]['lr'] = mean_of_ranks(total)", None),
+    ],
+)
+def test_a_rate_that_is_made_of_a_loss_is_that_of_all_ranks(rate: str, after: str | None) -> None:
+    rate = rate.replace("groups:", "optimizer.param_groups:")
+    text = IN_ONE.format(test="True", change="pass").split("    if True:")[0] + f"    {rate}\n"
+    told = found("DF510", text)
+    assert len(told) == (after is not None)
+    if after:
+        assert f"['lr'] = {after}\n" in fixed("DF510", text)
+        assert found("DF510", fixed("DF510", text)) == []
+
+
+def test_so_is_one_that_a_function_gives_its_caller() -> None:
+    body = f"{CALL}\nfor group in optimizer.param_groups:\n    group['lr'] = 0.1 * loss"
+    after = fixed("DF510", script(body))
+    assert "        loss = mean_of_ranks(loss)\n        for group" in after
+    assert found("DF510", after) == []

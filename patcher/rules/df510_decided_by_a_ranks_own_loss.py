@@ -1,9 +1,9 @@
 """Each rank decides by the loss of its own batches.
 
 What         A schedule steps by the loss of the training, as ReduceLROnPlateau does, or the epoch
-             loop is left by it; or the script lowers its rate, or loads or keeps the best weights,
-             by it. The loss is that of one rank's batches. So does LBFGS, by what its closure
-             returns. An exit in the function of the training loop itself is DF506's.
+             loop is left by it; or the script sets or lowers its rate, or loads or keeps the best
+             weights, by it. The loss is that of one rank's batches. So does LBFGS, by what its
+             closure returns. An exit in the function of the training loop itself is DF506's.
 At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
              although the gradients are averaged: DistributedDataParallel compares no weights. A
              rank that leaves alone makes its peers wait until the time-out. The best epoch is that
@@ -27,6 +27,7 @@ from ..analysis.ranks.rank_divergence import (
     in_lock_step,
     is_number_test,
     own_steps_and_results,
+    rates_by_own_batches,
 )
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.program import Program
@@ -39,6 +40,7 @@ from ..source.tree import (
     Function,
     bound_names,
     is_number,
+    mentions,
     only_argument,
     within,
 )
@@ -68,6 +70,7 @@ def findings(program: Program) -> Iterator[Finding]:
                 yield stepped(program, loop, call)
         yield from handed_on(program, loop, results)
         yield from changed(program, loop)
+        yield from rated(program, loop)
         yield from searched(loop)
 
 
@@ -93,6 +96,26 @@ def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         if not changes_training(module, stmt):
             severity = severity_of_kept(edits)
         yield Finding(module, stmt, because, edits, severity=severity)
+
+
+def rated(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """The findings for a rate that is made of a loss: ``group["lr"] = lr * min(1, total)``."""
+    module = loop.module
+    for stmt in rates_by_own_batches(program, loop):
+        edits: tuple[Edit, ...] = ()
+        around = next((up for up in module.ancestors(stmt) if isinstance(up, ast.For)), stmt)
+        is_of_groups = isinstance(around, ast.For) and mentions(around.iter, "param_groups")
+        place = around if is_of_groups and isinstance(around, ast.For) else stmt
+        if (
+            isinstance(stmt, ast.Assign)
+            and in_lock_step(loop, place)
+            and isinstance(module.parents[place], ast.For | ast.While | ast.Module | Function)
+            and roles_reaching(program, module, place) >= RANKS
+        ):
+            text = f"mean_of_ranks({module.text(stmt.value)})"
+            edits = (Rewrite(stmt.value, text), Define("mean_of_ranks"))
+        because = "the rate is made of the loss of this rank's batches"
+        yield Finding(module, stmt, because, edits, severity=severity_of(program))
 
 
 def searched(loop: TrainLoop) -> Iterator[Finding]:

@@ -69,6 +69,7 @@ class DivergenceWalk:
     cache: dict[ast.AST, set[str]]  # of reads()
     steps: list[ast.Call]  # of a schedule, by this rank's data
     results: list[ast.Return]  # that hand on this rank's data
+    rates: list[ast.stmt]  # that set a rate to this rank's data, under no such test
     kept: set[str]  # names of what calls hand back as it was
     by_clock: bool  # nothing differs but the time
     wherever_from: bool = False  # ranks have batches of their own also of a loader that is unknown
@@ -177,6 +178,8 @@ class DivergenceWalk:
         is_name = self.by_clock and is_text(self.module, stmt.value)  # of a run, at most
         is_tainted = gate is not None or (self.depends_on(stmt.value, tainted) and not is_name)
         targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
+        if is_tainted and gate is None and any(map(is_rate, targets)) and stmt not in self.rates:
+            self.rates.append(stmt)
         for target in targets:
             for name in self.bound_in(target):
                 if name in self.kept and isinstance(target, ast.Tuple):
@@ -292,6 +295,15 @@ class DivergenceWalk:
             for name in names
             if self.depends_on(node, {name, size_of(name), *self.sharded_calls})
         }
+
+
+def is_rate(target: ast.expr) -> bool:
+    """``group["lr"]``."""
+    return (
+        isinstance(target, ast.Subscript)
+        and isinstance(target.slice, ast.Constant)
+        and target.slice.value == "lr"
+    )
 
 
 def is_text(module: Module, value: ast.expr) -> bool:

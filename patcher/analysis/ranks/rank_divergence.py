@@ -27,6 +27,7 @@ from .divergence_walk import (
     SHAPE_ATTRIBUTES,
     DivergenceWalk,
     Exit,
+    is_rate,
 )
 
 CLOCK_NAMES = {clock.rpartition(".")[2] for clock in CLOCKS}
@@ -145,6 +146,13 @@ def own_steps_and_results(
     return walk.steps, walk.results
 
 
+def rates_by_own_batches(program: Program, loop: TrainLoop) -> list[ast.stmt]:
+    """Statements that set a rate to what a rank has seen of its batches."""
+    walk = walk_of(program, loop.module, loop, set(), set())
+    walk.block(loop.scope, set(), None)
+    return walk.rates
+
+
 def changes_by_own_batches(
     program: Program, loop: TrainLoop
 ) -> Iterator[tuple[ast.stmt, ast.If, frozenset[str]]]:
@@ -174,12 +182,7 @@ def changes_training(module: Module, stmt: ast.stmt) -> bool:
     """Whether a statement sets ``group["lr"]``, or loads a state that was kept."""
     if isinstance(stmt, ast.Assign | ast.AugAssign):
         targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
-        return any(
-            isinstance(each, ast.Subscript)
-            and isinstance(each.slice, ast.Constant)
-            and each.slice.value == "lr"
-            for each in targets
-        )
+        return any(map(is_rate, targets))
     called = stmt.value if isinstance(stmt, ast.Expr) else None
     return isinstance(called, ast.Call) and module.last_name(called.func) == "load_state_dict"
 
@@ -210,7 +213,7 @@ def decisions_by(
     walk.block(module.scope_statements(call), made, None)
     changes = [stmt for stmt in walk.gates if changes_training(module, stmt)]
     keeps = [stmt for stmt in walk.gates if keeps_weights(module, stmt)]
-    return [*walk.steps, *walk.exits, *changes, *keeps]
+    return [*walk.steps, *walk.exits, *changes, *walk.rates, *keeps]
 
 
 def walk_of(
@@ -227,7 +230,7 @@ def walk_of(
     agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
     kinds = (by_clock, wherever_from)
     return DivergenceWalk(
-        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], set(), *kinds
+        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], [], set(), *kinds
     )
 
 
