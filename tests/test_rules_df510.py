@@ -253,3 +253,22 @@ def test_so_is_one_that_a_function_gives_its_caller() -> None:
     after = fixed("DF510", script(body))
     assert "        loss = mean_of_ranks(loss)\n        for group" in after
     assert found("DF510", after) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)",
+        "scheduler.step()",
+        "adjust_learning_rate(optimizer, epoch)",
+    ],
+)
+def test_a_rate_that_is_changed_in_another_way_is_so_by_the_mean_loss(change: str) -> None:
+    after = fixed("DF510", IN_ONE.format(test="total < best", change=change))
+    assert "    total = mean_of_ranks(total)\n    if total < best:\n" in after
+    text = IN_ONE.format(test="True", change="pass").replace(
+        "total += loss.item()",
+        f"total += loss.item()\n        if loss.item() > 9:\n            {change}",
+    )
+    (told,) = found("DF510", text)
+    assert (told.severity, told.edits) == (Severity.DEGRADED, ())

@@ -21,6 +21,7 @@ from collections.abc import Iterator
 from ..analysis.ranks.divergence_walk import Exit
 from ..analysis.ranks.rank_divergence import (
     changes_by_own_batches,
+    changes_rate_otherwise,
     changes_training,
     counted_by,
     decisions_by,
@@ -93,7 +94,9 @@ def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
             edits = (Insert(at, lines), Define("mean_of_ranks"))
         because = f"line {test.lineno} decides by the loss of this rank's batches"
         severity = severity_of(program)
-        if not changes_training(module, stmt):
+        if changes_rate_otherwise(module, stmt):
+            severity = severity if edits else Severity.DEGRADED
+        elif not changes_training(module, stmt):
             severity = severity_of_kept(edits)
         yield Finding(module, stmt, because, edits, severity=severity)
 
@@ -184,7 +187,7 @@ def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> I
     for module, call in program.callers(function):
         if not program.is_live(module, call):
             continue
-        decisions = decisions_by(program, module, loop, call)
+        decisions = decisions_by(program, module, loop, call, or_keeps=True)
         places = [
             each
             for each in decisions
@@ -198,8 +201,12 @@ def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> I
         )
         edits = mean_behind(program, loop, results, module, call)
         severity = severity_of(program)
-        if not isinstance(places[0], ast.Call | Exit) and not changes_training(module, places[0]):
-            severity = severity_of_kept(edits)
+        first = places[0]
+        if isinstance(first, ast.stmt) and changes_rate_otherwise(module, first):
+            severity = severity if edits else Severity.DEGRADED
+        elif isinstance(first, ast.stmt) and not isinstance(first, Exit):
+            is_rate = changes_training(module, first)
+            severity = severity if is_rate else severity_of_kept(edits)
         yield Finding(module, call, because, edits, severity=severity)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ....record import record
@@ -18,6 +19,7 @@ from ...source.tree import (
 )
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import handed_back
+from ..training.chosen_optimizers import is_optimizer_class
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, is_optimizer_step
 from .divergence_walk import (
@@ -34,6 +36,7 @@ CLOCK_NAMES = {clock.rpartition(".")[2] for clock in CLOCKS}
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 MODEL_SAVERS = ("save_on_main", "save_pretrained", "save_checkpoint", "save_model")
 MAX_CALLERS = 3
+SETS_RATE = re.compile("^(adjust|update|decay|set|lower|reduce|drop|halve)_.*(lr|learning_rate)")
 
 
 @record
@@ -167,7 +170,8 @@ def changes_by_own_batches(
     seen: set[ast.If] = set()
     changes = [each for each in walk.gates.items() if changes_training(module, each[0])]
     keeps = [each for each in walk.gates.items() if keeps_weights(module, each[0])]
-    for stmt, test in (*changes, *keeps):
+    others = [each for each in walk.gates.items() if changes_rate_otherwise(module, each[0])]
+    for stmt, test in (*changes, *others, *keeps):
         if test not in seen:
             seen.add(test)
             names = {
@@ -187,6 +191,19 @@ def changes_training(module: Module, stmt: ast.stmt) -> bool:
     return isinstance(called, ast.Call) and module.last_name(called.func) == "load_state_dict"
 
 
+def changes_rate_otherwise(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement makes an optimizer anew, or steps or calls what sets its rate."""
+    called = stmt.value if isinstance(stmt, ast.Expr | ast.Assign) else None
+    if not isinstance(called, ast.Call):
+        return False
+    if isinstance(stmt, ast.Assign):
+        return is_optimizer_class(module, called.func)
+    last = module.last_name(called.func)
+    if last == "step" and isinstance(called.func, ast.Attribute):
+        return "sched" in module.text(called.func.value).lower()
+    return SETS_RATE.search(last) is not None
+
+
 def keeps_weights(module: Module, stmt: ast.stmt) -> bool:
     """Whether a statement saves a model, or keeps a copy of its weights."""
     for call in everywhere(stmt, ast.Call):
@@ -201,19 +218,20 @@ def keeps_weights(module: Module, stmt: ast.stmt) -> bool:
 
 
 def decisions_by(
-    program: Program, module: Module, loop: TrainLoop, call: ast.Call
+    program: Program, module: Module, loop: TrainLoop, call: ast.Call, *, or_keeps: bool = False
 ) -> list[ast.Call | ast.stmt]:
     """Calls of ``step``, exits and changes of the training by what a call returns.
 
-    All in the function that calls.
+    All in the function that calls. And what keeps the best weights, if that is asked for.
     """
     made = {f"{module.last_name(call.func)}()"}
     walk = walk_of(program, module, loop, set(), made)
     walk.kept.update(handed_back(program, module, call))
     walk.block(module.scope_statements(call), made, None)
     changes = [stmt for stmt in walk.gates if changes_training(module, stmt)]
-    keeps = [stmt for stmt in walk.gates if keeps_weights(module, stmt)]
-    return [*walk.steps, *walk.exits, *changes, *walk.rates, *keeps]
+    keeps = [stmt for stmt in walk.gates if or_keeps and keeps_weights(module, stmt)]
+    others = [stmt for stmt in walk.gates if changes_rate_otherwise(module, stmt)]
+    return [*walk.steps, *walk.exits, *changes, *walk.rates, *others, *keeps]
 
 
 def walk_of(
