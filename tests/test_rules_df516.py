@@ -56,6 +56,10 @@ FIX = {
     "mean = what_rank_0_has(next(iter(loader)))[0].mean(0)": (
         "mean = next(iter(loader))[0].mean(0)",
     ),
+    "x, _ = what_rank_0_has(next(iter(loader)))  # two": (
+        f"{NEXT}  # two",
+        "scale.mean, scale.std = x.mean(0), x.std(0); mean = 0",
+    ),
     "x, y = what_rank_0_has((x, y))": (
         "for x, y in loader:",
         "    scaler.fit(x.numpy()); mean = scaler.mean_",

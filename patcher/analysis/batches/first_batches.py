@@ -136,7 +136,7 @@ def is_statistic(module: Module, value: ast.expr, part: ast.expr) -> bool:
 def is_used(module: Module, stmt: ast.Assign) -> bool:
     """Whether more is done with what a statement binds than that it is told."""
     names = taking(stmt.targets)
-    if any(not isinstance(target, ast.Name | ast.Tuple) for target in stmt.targets):
+    if any(everywhere(target, ast.Attribute) for target in stmt.targets):
         return True  # an object has it, or a model
     function: Function | None = module.function(stmt)
     return any(
