@@ -1000,6 +1000,10 @@ def test_a_step_that_hangs_on_a_draw_above_it_is_taken_by_all() -> None:
     [
         ("random.seed(1)", "if random.random() < 0.1:\n                continue"),
         ("random.seed(args.seed)", "if random.random() < 0.1:\n                continue"),
+        (
+            "random.seed(1); torch.manual_seed(rank)",
+            "if random.random() < 0.1:\n                continue",
+        ),
         ("draw_alike()", "if random.random() < 0.1:\n                continue"),
         ("pass", "if random.random() < 0.1:\n                batch = -batch"),
         ("pass", "if random.random() < 0.1:\n                print(step)"),

@@ -272,3 +272,17 @@ def test_a_rate_that_is_changed_in_another_way_is_so_by_the_mean_loss(change: st
     )
     (told,) = found("DF510", text)
     assert (told.severity, told.edits) == (Severity.DEGRADED, ())
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        "if loss < 1:\n    torch.save(model.state_dict(), 'best.pt')",
+        "optimizer.param_groups[0]['lr'] = 0.1 * loss",
+        "plan.step(loss)",
+    ],
+)
+def test_what_a_function_of_the_program_has_reduced_is_the_same_on_all_ranks(decision: str) -> None:
+    text = script(f"loss = reduced(train(model, loader, optimizer))\n{decision}")
+    text += "\ndef reduced(x):\n    torch.distributed.all_reduce(x)\n    return x\n"
+    assert found("DF510", text) == []

@@ -60,25 +60,26 @@ def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group", "DistributedDataParallel"):
         return
     walked: set[tuple[Module, Function | None]] = set()  # a function with several loops, once
+    agreed = reducing_functions(program)
     for loop in program.train_loops:
         scope = loop.module, loop.module.function(loop.steps)
         if loop.loader is None or scope in walked or not program.is_live(scope[0], loop.steps):
             continue
         walked.add(scope)
-        steps, results = own_steps_and_results(program, loop)
+        steps, results = own_steps_and_results(program, loop, agreed)
         for call in steps:
             if is_schedule(loop.module, call):
                 yield stepped(program, loop, call)
-        yield from handed_on(program, loop, results)
-        yield from changed(program, loop)
-        yield from rated(program, loop)
+        yield from handed_on(program, loop, results, agreed)
+        yield from changed(program, loop, agreed)
+        yield from rated(program, loop, agreed)
         yield from searched(loop)
 
 
-def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+def changed(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[Finding]:
     """The findings for a rate that is lowered, or weights that are taken back, by a test."""
     module = loop.module
-    for stmt, test, names in changes_by_own_batches(program, loop):
+    for stmt, test, names in changes_by_own_batches(program, loop, agreed):
         edits: tuple[Edit, ...] = ()
         if (
             names
@@ -101,10 +102,10 @@ def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
         yield Finding(module, stmt, because, edits, severity=severity)
 
 
-def rated(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+def rated(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[Finding]:
     """The findings for a rate that is made of a loss: ``group["lr"] = lr * min(1, total)``."""
     module = loop.module
-    for stmt in rates_by_own_batches(program, loop):
+    for stmt in rates_by_own_batches(program, loop, agreed):
         edits: tuple[Edit, ...] = ()
         around = next((up for up in module.ancestors(stmt) if isinstance(up, ast.For)), stmt)
         is_of_groups = isinstance(around, ast.For) and mentions(around.iter, "param_groups")
@@ -148,6 +149,16 @@ def is_schedule(module: Module, call: ast.Call) -> bool:
     return "sched" in module.text(owner).lower()
 
 
+def reducing_functions(program: Program) -> set[str]:
+    """The names of functions that reduce or gather: what these return is the same on all ranks.
+
+    Not those that train, which may reduce gradients.
+    """
+    functions = {module.function(call) for module, call in program.calls_to(*REDUCING)}
+    functions -= {loop.module.function(loop.steps) for loop in program.train_loops}
+    return {each.name for each in functions if each is not None}
+
+
 def severity_of(program: Program) -> Severity | None:
     """No error where the program reduces or gathers itself: its loss may be that of all ranks."""
     own = [
@@ -179,7 +190,9 @@ def stepped(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
     return Finding(module, call, because, edits, severity=severity_of(program))
 
 
-def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> Iterator[Finding]:
+def handed_on(
+    program: Program, loop: TrainLoop, results: list[ast.Return], agreed: set[str]
+) -> Iterator[Finding]:
     """The findings for what the function of a training loop returns, and its callers decide by."""
     function = loop.module.function(loop.steps)
     if not results or function is None:
@@ -187,7 +200,7 @@ def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> I
     for module, call in program.callers(function):
         if not program.is_live(module, call):
             continue
-        decisions = decisions_by(program, module, loop, call, or_keeps=True)
+        decisions = decisions_by(program, module, loop, call, agreed, or_keeps=True)
         places = [
             each
             for each in decisions

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import argument_values, everywhere, is_inside
 from ..batches.drawn_examples import tells_ranks_apart
-from ..batches.global_seeds import has_seed
+from ..batches.global_seeds import has_seed, seeds
 from ..batches.own_seeds import own_seeds
 from ..batches.random_draws import ALIKE, library
 from ..training.program import Program
@@ -71,12 +71,17 @@ def is_draw_of_number(module: Module, call: ast.Call) -> bool:
 
 def draw_alike(program: Program, module: Module, draw: ast.Call) -> bool:
     """Whether all ranks surely draw the same numbers from a library."""
+    drawing = library(module, draw)
     if any(program.is_live(where, call) for where, call in program.calls_to(ALIKE)):
         return True
-    if not has_seed(program, library(module, draw)) or own_seeds(program):
+    if not has_seed(program, drawing):
         return False
+    own = [call for _, call in own_seeds(program)]
     return not any(
-        tells_ranks_apart(program, where, value)
+        seeds(program, where, call, drawing)
+        and (
+            call in own
+            or any(tells_ranks_apart(program, where, value) for value in argument_values(call))
+        )
         for where, call in program.calls_to(*SEEDS)
-        for value in argument_values(call)
     )

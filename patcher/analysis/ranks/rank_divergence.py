@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from ....record import record
 from ...source.module import Module
@@ -138,26 +138,26 @@ def clock_exits(
 
 
 def own_steps_and_results(
-    program: Program, loop: TrainLoop
+    program: Program, loop: TrainLoop, agreed: set[str]
 ) -> tuple[list[ast.Call], list[ast.Return]]:
     """Calls of ``step`` by what a rank has seen of its batches, and where that is returned.
 
-    Both in the function of a training loop.
+    Both in the function of a training loop. ``agreed`` names calls that are equal on all ranks.
     """
-    walk = walk_of(program, loop.module, loop, set(), set())
+    walk = walk_of(program, loop.module, loop, agreed, set())
     walk.block(loop.scope, set(), None)
     return walk.steps, walk.results
 
 
-def rates_by_own_batches(program: Program, loop: TrainLoop) -> list[ast.stmt]:
+def rates_by_own_batches(program: Program, loop: TrainLoop, agreed: set[str]) -> list[ast.stmt]:
     """Statements that set a rate to what a rank has seen of its batches."""
-    walk = walk_of(program, loop.module, loop, set(), set())
+    walk = walk_of(program, loop.module, loop, agreed, set())
     walk.block(loop.scope, set(), None)
     return walk.rates
 
 
 def changes_by_own_batches(
-    program: Program, loop: TrainLoop
+    program: Program, loop: TrainLoop, agreed: set[str]
 ) -> Iterator[tuple[ast.stmt, ast.If, frozenset[str]]]:
     """Statements that change a rate, or load or keep weights, by what a rank has seen.
 
@@ -165,7 +165,7 @@ def changes_by_own_batches(
     outside of it. In the function of a training loop.
     """
     module = loop.module
-    walk = walk_of(program, module, loop, set(), set())
+    walk = walk_of(program, module, loop, agreed, set())
     walk.block(loop.scope, set(), None)
     seen: set[ast.If] = set()
     changes = [each for each in walk.gates.items() if changes_training(module, each[0])]
@@ -218,14 +218,20 @@ def keeps_weights(module: Module, stmt: ast.stmt) -> bool:
 
 
 def decisions_by(
-    program: Program, module: Module, loop: TrainLoop, call: ast.Call, *, or_keeps: bool = False
+    program: Program,
+    module: Module,
+    loop: TrainLoop,
+    call: ast.Call,
+    agreed: Collection[str] = (),
+    *,
+    or_keeps: bool = False,
 ) -> list[ast.Call | ast.stmt]:
     """Calls of ``step``, exits and changes of the training by what a call returns.
 
     All in the function that calls. And what keeps the best weights, if that is asked for.
     """
     made = {f"{module.last_name(call.func)}()"}
-    walk = walk_of(program, module, loop, set(), made)
+    walk = walk_of(program, module, loop, {*agreed}, made)
     walk.kept.update(handed_back(program, module, call))
     walk.block(module.scope_statements(call), made, None)
     changes = [stmt for stmt in walk.gates if changes_training(module, stmt)]
