@@ -77,8 +77,10 @@ def made_of(module: Module, taken: ast.Call | ast.For) -> ast.expr | None:
     if isinstance(taken, ast.For):
         names, body = taking([taken.target]), taken.body
     else:
-        if isinstance(stmt, ast.Assign) and is_statistic(module, stmt.value, taken):
-            return stmt.value if is_used(module, stmt) else None
+        value = stmt.value if isinstance(stmt, ast.Assign | ast.Return) else None
+        if value is not None and is_statistic(module, value, taken):
+            is_kept = isinstance(stmt, ast.Return) or is_used(module, stmt)
+            return value if is_kept else None
         names = taking(stmt.targets) if isinstance(stmt, ast.Assign) else set()
         block = module.body(stmt)
         body = block[block.index(stmt) + 1 :]
@@ -94,6 +96,11 @@ def made_of(module: Module, taken: ast.Call | ast.For) -> ast.expr | None:
                     return assign.value
             else:
                 names |= taking(assign.targets)
+        for result in within([each], ast.Return):
+            if result.value is not None and any(
+                is_statistic(module, result.value, name) for name in read(result.value, names)
+            ):
+                return result.value
         for call in within([each], ast.Call):
             last = module.last_name(call.func)
             if SETTING_UP.search(last) and any(
