@@ -248,6 +248,22 @@ def test_a_rate_that_is_made_of_a_loss_is_that_of_all_ranks(rate: str, after: st
         assert found("DF510", fixed("DF510", text)) == []
 
 
+SETTING = """
+def set_rate(optimizer, loss, epoch):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1 * min(1.0, loss) / (epoch + 1)
+"""
+
+
+@pytest.mark.parametrize(("passed", "is_own"), [("total / 9", True), ("0.5", False)])
+def test_so_is_one_that_a_function_sets(passed: str, is_own: bool) -> None:
+    text = SETTING + IN_ONE.format(test="True", change="pass").split("    if True:")[0]
+    text += f"    set_rate(optimizer, {passed}, epoch)\n"
+    after = fixed("DF510", text)
+    assert ("    set_rate(optimizer, mean_of_ranks(total / 9), epoch)\n" in after) is is_own
+    assert found("DF510", after) == []
+
+
 def test_so_is_one_that_a_function_gives_its_caller() -> None:
     body = f"{CALL}\nfor group in optimizer.param_groups:\n    group['lr'] = 0.1 * loss"
     after = fixed("DF510", script(body))

@@ -39,6 +39,7 @@ from ..source.module import Module
 from ..source.tree import (
     FUNCTIONS,
     Function,
+    argument_values,
     bound_names,
     is_number,
     mentions,
@@ -110,14 +111,22 @@ def rated(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[Findi
         around = next((up for up in module.ancestors(stmt) if isinstance(up, ast.For)), stmt)
         is_of_groups = isinstance(around, ast.For) and mentions(around.iter, "param_groups")
         place = around if is_of_groups and isinstance(around, ast.For) else stmt
+        values = [stmt.value] if isinstance(stmt, ast.Assign) else []
+        if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call):
+            passed = argument_values(stmt.value)
+            values = [
+                each
+                for each in passed
+                if not isinstance(each, ast.Constant) and is_a_number(module, each)
+            ]
         if (
-            isinstance(stmt, ast.Assign)
+            values
             and in_lock_step(loop, place)
             and isinstance(module.parents[place], ast.For | ast.While | ast.Module | Function)
             and roles_reaching(program, module, place) >= RANKS
         ):
-            text = f"mean_of_ranks({module.text(stmt.value)})"
-            edits = (Rewrite(stmt.value, text), Define("mean_of_ranks"))
+            means = [Rewrite(each, f"mean_of_ranks({module.text(each)})") for each in values]
+            edits = (*means, Define("mean_of_ranks"))
         because = "the rate is made of the loss of this rank's batches"
         yield Finding(module, stmt, because, edits, severity=severity_of(program))
 

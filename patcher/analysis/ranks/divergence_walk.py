@@ -18,6 +18,7 @@ from ...source.tree import (
     everywhere,
     is_plain_call,
     locate,
+    mentions,
     within,
 )
 from ..language.counted_attributes import counted_attributes
@@ -224,6 +225,8 @@ class DivergenceWalk:
         depends = any(self.depends_on(value, tainted) for value in argument_values(call))
         if last == "step" and depends and call not in self.steps:
             self.steps.append(call)
+        if depends and gate is None and stmt not in self.rates and self.sets_rate(call):
+            self.rates.append(stmt)
         if last in IN_PLACE_COLLECTIVES:
             tainted -= {self.name_of(arg) for arg in argument_values(call)}
         elif isinstance(call.func, ast.Attribute) and last in MUTATORS:
@@ -234,6 +237,15 @@ class DivergenceWalk:
         elif depends and (name := self.object_told(call)):
             tainted.add(name)
             self.tainted_by.setdefault(name, set()).add(stmt)
+
+    def sets_rate(self, call: ast.Call) -> bool:
+        """Whether a function of the program that is called sets ``group["lr"]``."""
+        return any(
+            isinstance(node.ctx, ast.Store) and is_rate(node)
+            for _, function in self.program.callees(self.module, call)
+            if mentions(function, "param_groups")
+            for node in within(function.body, ast.Subscript)
+        )
 
     def object_told(self, call: ast.Call) -> str:
         """The object of a class of the program that a call tells something; or empty.
