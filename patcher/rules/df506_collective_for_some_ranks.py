@@ -22,11 +22,11 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ..analysis.batches.drawn_decisions import drawn_decisions
 from ..analysis.batches.steps_apart import rounds_by_batches
 from ..analysis.effects.written_paths import values_of
 from ..analysis.language.first_rounds import first_round_comes_to
 from ..analysis.ranks.certain_reach import may_never_hold
-from ..analysis.ranks.drawn_decisions import drawn_decisions
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.rank_divergence import (
     RankDependentExit,

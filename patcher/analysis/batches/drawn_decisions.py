@@ -7,14 +7,14 @@ from collections.abc import Iterator
 
 from ...source.module import Module
 from ...source.tree import argument_values, everywhere, is_inside
-from ..batches.drawn_examples import tells_ranks_apart
-from ..batches.global_seeds import has_seed, seeds
-from ..batches.own_seeds import own_seeds
-from ..batches.random_draws import ALIKE, library
+from ..ranks.divergence_walk import Exit
+from ..ranks.rank_divergence import conditional_exits, conditional_steps, is_left_out
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
-from .divergence_walk import Exit
-from .rank_divergence import conditional_exits, conditional_steps, is_left_out
+from .drawn_examples import tells_ranks_apart
+from .global_seeds import has_seed, seeds
+from .own_seeds import own_seeds
+from .random_draws import ALIKE, library
 
 NAMES = ("random", "rand", "uniform", "randint", "randrange", "choice", "binomial", "bernoulli")
 LIBRARIES = ("random.", "numpy.random.", "np.random.", "torch.")
