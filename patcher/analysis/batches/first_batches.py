@@ -79,7 +79,7 @@ def made_of(module: Module, taken: ast.Call | ast.For) -> ast.expr | None:
     else:
         value = stmt.value if isinstance(stmt, ast.Assign | ast.Return) else None
         if value is not None and is_statistic(module, value, taken):
-            is_kept = isinstance(stmt, ast.Return) or is_used(module, stmt)
+            is_kept = not isinstance(stmt, ast.Assign) or is_used(module, stmt)
             return value if is_kept else None
         names = taking(stmt.targets) if isinstance(stmt, ast.Assign) else set()
         block = module.body(stmt)
