@@ -963,3 +963,51 @@ def test_rank_0_alone_scores_in_a_loop_that_certainly_goes_round(
     assert because == ["only rank 0 calls score(), where ranks wait for each other"] * meets
     told = [each for each in audit(Program(module(text))) if each.code == "O6"]
     assert {each.is_violated for each in told} == ({True} if meets else set())
+
+
+SKIPPED = {
+    "random.random() < 0.1": "what_rank_0_has(random.random()) < 0.1",
+    "np.random.rand() < args.p": "what_rank_0_has(np.random.rand()) < args.p",
+    "torch.rand(1).item() < 0.1": "what_rank_0_has(torch.rand(1)).item() < 0.1",
+    "args.skip and random.random() < 0.1": "args.skip and random.random() < 0.1",
+}
+IMPORTS = "import random\nimport numpy as np\n"
+
+
+@pytest.mark.parametrize(("test", "after"), SKIPPED.items())
+@pytest.mark.parametrize("early", ["pass", "random.seed(); np.random.seed(args.seed + rank)"])
+def test_ranks_skip_by_what_rank_0_draws(test: str, after: str, early: str) -> None:
+    text = IMPORTS + loop(early=early, inside=f"if {test}:\n                continue")
+    (finding,) = found("DF506", text)
+    assert "by what it draws itself" in finding.because
+    assert bool(finding.edits) is (test != after)
+    new = fixed("DF506", text)
+    assert f"            if {after}:\n" in new
+    assert len(found("DF506", new)) == (test == after)
+
+
+def test_a_step_that_hangs_on_a_draw_above_it_is_taken_by_all() -> None:
+    back = "            loss.backward()"
+    tested = f"            luck = random.random()\n            if luck > 0.1:\n    {back}"
+    text = IMPORTS + loop().replace(back, tested)
+    new = fixed("DF506", text)
+    assert "            luck = what_rank_0_has(random.random())\n" in new
+    assert found("DF506", new) == []
+
+
+@pytest.mark.parametrize(
+    ("early", "inside"),
+    [
+        ("random.seed(1)", "if random.random() < 0.1:\n                continue"),
+        ("random.seed(args.seed)", "if random.random() < 0.1:\n                continue"),
+        (
+            "random.seed(1); torch.manual_seed(rank)",
+            "if random.random() < 0.1:\n                continue",
+        ),
+        ("draw_alike()", "if random.random() < 0.1:\n                continue"),
+        ("pass", "if random.random() < 0.1:\n                batch = -batch"),
+        ("pass", "if random.random() < 0.1:\n                print(step)"),
+    ],
+)
+def test_what_ranks_draw_alike_or_go_on_with_is_left_alone(early: str, inside: str) -> None:
+    assert found("DF506", IMPORTS + loop(early=early, inside=inside)) == []

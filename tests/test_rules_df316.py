@@ -161,6 +161,14 @@ def test_ranks_get_the_weights_that_rank_0_draws_behind_the_wrapper(drawn: str) 
     assert found("DF316", after) == []
 
 
+@pytest.mark.parametrize("inner", ["model.module", "getattr(model, 'module', model)"])
+def test_so_do_those_of_what_is_in_it_by_another_name(inner: str) -> None:
+    drawn = f"bare = {inner}\ntorch.nn.init.normal_(bare.head.weight)"
+    after = fixed("DF316", script(copy="", behind=drawn))
+    assert f"{drawn}\nif torch.distributed.is_initialized():\n    for weight in bare.para" in after
+    assert found("DF316", after) == []
+
+
 BEGUN_AGAIN = """\
 import torch
 from torch.utils.data import DataLoader

@@ -304,3 +304,88 @@ def test_the_best_weights_are_chosen_by_what_the_training_returns() -> None:
     text = script(f"{CALL}\nif loss < 1:\n    torch.save(net.state_dict(), 'best.pt')")
     (one,) = found("DF510", text)
     assert (one.severity, fixed("DF510", text)) == (Severity.NOTE, text.lstrip("\n"))
+
+
+def test_weights_that_are_kept_by_what_is_no_certain_number_are_only_noted() -> None:
+    text = IN_ONE.format(test="meter.worse(total)", change="torch.save(kept, 'best.pt')")
+    (told,) = found("DF510", text)
+    assert (told.edits, told.severity) == ((), Severity.NOTE)
+
+
+@pytest.mark.parametrize(
+    ("rate", "after"),
+    [
+        (
+            "lr = 0.1 * min(1, total)\n    for g in groups:\n        g['lr'] = lr",
+            "mean_of_ranks(lr)",
+        ),
+        ("optimizer.param_groups[0]['lr'] = total / 9", "mean_of_ranks(total / 9)"),
+        ("optimizer.param_groups[0]['lr'] *= total", ""),
+        ("optimizer.param_groups[0]['lr'] = 0.1 / (epoch + 1)", None),
+        ("optimizer.param_groups[0]['lr'] = mean_of_ranks(total)", None),
+    ],
+)
+def test_a_rate_that_is_made_of_a_loss_is_that_of_all_ranks(rate: str, after: str | None) -> None:
+    rate = rate.replace("groups:", "optimizer.param_groups:")
+    text = IN_ONE.format(test="True", change="pass").split("    if True:")[0] + f"    {rate}\n"
+    told = found("DF510", text)
+    assert len(told) == (after is not None)
+    if after:
+        assert f"['lr'] = {after}\n" in fixed("DF510", text)
+        assert found("DF510", fixed("DF510", text)) == []
+
+
+SETTING = """
+def set_rate(optimizer, loss, epoch):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1 * min(1.0, loss) / (epoch + 1)
+"""
+
+
+@pytest.mark.parametrize(("passed", "is_own"), [("total / 9", True), ("0.5", False)])
+def test_so_is_one_that_a_function_sets(passed: str, is_own: bool) -> None:
+    text = SETTING + IN_ONE.format(test="True", change="pass").split("    if True:")[0]
+    text += f"    set_rate(optimizer, {passed}, epoch)\n"
+    after = fixed("DF510", text)
+    assert ("    set_rate(optimizer, mean_of_ranks(total / 9), epoch)\n" in after) is is_own
+    assert found("DF510", after) == []
+
+
+def test_so_is_one_that_a_function_gives_its_caller() -> None:
+    body = f"{CALL}\nfor group in optimizer.param_groups:\n    group['lr'] = 0.1 * loss"
+    after = fixed("DF510", script(body))
+    assert "        loss = mean_of_ranks(loss)\n        for group" in after
+    assert found("DF510", after) == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "optimizer = torch.optim.SGD(model.parameters(), lr=0.01)",
+        "scheduler.step()",
+        "adjust_learning_rate(optimizer, epoch)",
+    ],
+)
+def test_a_rate_that_is_changed_in_another_way_is_so_by_the_mean_loss(change: str) -> None:
+    after = fixed("DF510", IN_ONE.format(test="total < best", change=change))
+    assert "    total = mean_of_ranks(total)\n    if total < best:\n" in after
+    text = IN_ONE.format(test="True", change="pass").replace(
+        "total += loss.item()",
+        f"total += loss.item()\n        if loss.item() > 9:\n            {change}",
+    )
+    (told,) = found("DF510", text)
+    assert (told.severity, told.edits) == (Severity.DEGRADED, ())
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        "if loss < 1:\n    torch.save(model.state_dict(), 'best.pt')",
+        "optimizer.param_groups[0]['lr'] = 0.1 * loss",
+        "plan.step(loss)",
+    ],
+)
+def test_what_a_function_of_the_program_has_reduced_is_the_same_on_all_ranks(decision: str) -> None:
+    text = script(f"loss = reduced(train(model, loader, optimizer))\n{decision}")
+    text += "\ndef reduced(x):\n    torch.distributed.all_reduce(x)\n    return x\n"
+    assert found("DF510", text) == []

@@ -56,6 +56,10 @@ FIX = {
     "mean = what_rank_0_has(next(iter(loader)))[0].mean(0)": (
         "mean = next(iter(loader))[0].mean(0)",
     ),
+    "x, _ = what_rank_0_has(next(iter(loader)))  # two": (
+        f"{NEXT}  # two",
+        "scale.mean, scale.std = x.mean(0), x.std(0); mean = 0",
+    ),
     "x, y = what_rank_0_has((x, y))": (
         "for x, y in loader:",
         "    scaler.fit(x.numpy()); mean = scaler.mean_",
@@ -81,3 +85,24 @@ def test_where_a_rank_may_not_come_to_it_nothing_is_changed() -> None:
     (told,) = found("DF516", script(*ahead))
     assert not told.edits
     assert "net.module.initialize(x) is of this rank's first batch" in told.because
+
+
+@pytest.mark.parametrize(
+    ("body", "line"),
+    [
+        (
+            "x, _ = next(iter(batches))\n    return x.mean(0), x.std(0)",
+            "x, _ = what_rank_0_has(next(iter(batches)))",
+        ),
+        (
+            "return next(iter(batches))[0].mean(0)",
+            "return what_rank_0_has(next(iter(batches)))[0].mean(0)",
+        ),
+        ("return next(iter(batches))[0].shape", ""),
+    ],
+)
+def test_so_does_a_function_that_gives_a_statistic_back(body: str, line: str) -> None:
+    text = script("mean = statistics(loader)", put="x - mean")
+    text = text.replace("\ndef main", f"\ndef statistics(batches):\n    {body}\n\ndef main")
+    assert len(found("DF516", text)) == bool(line)
+    assert line in fixed("DF516", text)

@@ -155,6 +155,7 @@ for batch in torch.utils.data.DataLoader(data):
         "torch.randn(100, 1)",
         "np.random.normal(size=(100, 1)).tolist()",
         "[[random.gauss(0, 1)] for _ in range(100)]",
+        "[[random.randrange(9)] for _ in range(100)]",
         "sklearn.datasets.make_blobs(100)[0]",
         "graphs('data').shuffle()[10:]",
         "table.sample(frac=1).reset_index(drop=True)",

@@ -2,18 +2,18 @@
 
 What         A barrier, an all-reduce or a gather, a function that always calls one, or the training
              loop, under a test that only some ranks pass or after an exit that some ranks take; an
-             exit from the training loop that each rank takes by its own loss, metric or clock, or
-             that all take by what rank 0 alone counts; or a step that a rank leaves out by these,
-             or takes as often as these say. Barriers that rank 0 and the others each pass once
-             ("rank 0 first") are a pair and fine; a collective of a group may be, and is a note.
+             exit from the training loop that each rank takes by its own loss, metric, clock or
+             random number, or that all take by what rank 0 alone counts; or a step that a rank
+             leaves out by these, or takes as often as these say. Barriers that rank 0 and the
+             others each pass once ("rank 0 first") are a pair and fine; a collective of a group may
+             be, and is a note.
 At run time  The ranks that arrive wait for the others until the time-out, then the job dies.
 Example      if args.local_rank not in [-1, 0]: torch.distributed.barrier()   # and none for rank 0
              if train_loss > best_loss: break
 Fix          A lone barrier under a rank test is passed by every rank. What ranks decide by is made
-             the mean over the ranks. An exit of rank 0 is taken by the others too, and what rank 0
-             counts is counted by all. Else by hand:
-             let all ranks call it, as an evaluation that they share, and test the rank in it, where
-             it writes.
+             the mean over the ranks, or what rank 0 draws. An exit of rank 0 is taken by the others
+             too, and what rank 0 counts is counted by all. Else by hand: let all ranks call it, as
+             an evaluation that they share, and test the rank in it, where it writes.
 Fix safety   Safe: in a lone process each edited line does what it did before, and a group never got
              past these places.
 Source       https://docs.pytorch.org/docs/stable/distributed.html#collective-functions
@@ -23,6 +23,7 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator
 
+from ..analysis.batches.drawn_decisions import drawn_decisions
 from ..analysis.batches.steps_apart import rounds_by_batches
 from ..analysis.effects.written_paths import values_of
 from ..analysis.language.first_rounds import first_round_comes_to
@@ -99,6 +100,7 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from one_sided_exits(program, loop)
             for decision in rank_dependent_exits(program, loop, wrappers):
                 yield decision_finding(program, decision)
+            yield from decided_by_draws(program, loop)
             yield from exits_by_the_clock(program, loop, wrappers)
             yield from exits_by_rank_0(program, loop)
         own = (each for loop in program.train_loops for each in rounds_of_own(program, loop))
@@ -343,6 +345,38 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
         f"each rank decides by its own {names} in line {test.lineno}",
         edits,
     )
+
+
+def decided_by_draws(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+    """``if random.random() < 0.1: continue`` where ranks draw other numbers."""
+    module = loop.module
+    for leaving, test, draw in drawn_decisions(program, loop):
+        is_first = not isinstance(test.test, ast.BoolOp) and not is_elif(module.parents[test], test)
+        home = module.statement(draw)
+        alike = all(
+            in_lock_step(loop, each) and roles_reaching(program, module, each) >= RANKS
+            for each in (test, home)
+        )
+        edits: tuple[Edit, ...] = ()
+        if is_first and alike and not (set(ifs_around(module, home)) - {test}):
+            edits = (
+                Rewrite(draw, f"what_rank_0_has({module.text(draw)})"),
+                Define("what_rank_0_has"),
+                Define("onto_own_card"),
+            )
+        because = f"each rank decides by what it draws itself in line {draw.lineno}"
+        yield Finding(module, leaving, because, edits)
+
+
+def ifs_around(module: Module, node: ast.AST) -> list[ast.If]:
+    """The tests around a place in its function, and itself if it is one."""
+    found: list[ast.If] = []
+    for up in (node, *module.ancestors(node)):
+        if isinstance(up, Function):
+            break
+        if isinstance(up, ast.If) and "__name__" not in module.text(up.test):
+            found.append(up)
+    return found
 
 
 def rounds_of_own(program: Program, loop: TrainLoop) -> Iterator[Finding]:

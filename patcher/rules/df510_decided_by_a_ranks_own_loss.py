@@ -1,11 +1,11 @@
 """Each rank decides by the loss of its own batches.
 
 What         A schedule steps by the loss of the training, as ReduceLROnPlateau does, or the epoch
-             loop is left by it; or the script lowers its rate, loads or keeps the best weights, or
-             comes to an evaluation in which ranks wait for each other, by it. The loss is that of
-             one rank's batches. So does LBFGS, by what its closure returns. An exit in the function
-             of the training loop itself is DF506's. A warning where weights are kept by it; a note
-             where such a script knows ranks: it may mean rank 0's.
+             loop is left by it; or the script sets or lowers its rate, loads or keeps the best
+             weights, or comes to an evaluation in which ranks wait for each other, by it. The loss
+             is that of one rank's batches. So does LBFGS, by what its closure returns. An exit in
+             the function of the training loop itself is DF506's. A warning where weights are kept
+             by it; a note where such a script knows ranks: it may mean rank 0's.
 At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
              although the gradients are averaged: DistributedDataParallel compares no weights. A
              rank that leaves alone makes its peers wait until the time-out. The best epoch is that
@@ -20,11 +20,13 @@ Source       torch.optim.lr_scheduler.ReduceLROnPlateau, torch.nn.parallel.Distr
 import ast
 from collections.abc import Iterator
 
+from ...record import replace
 from ..analysis.effects.own_meetings import meets_others
 from ..analysis.ranks.rank_divergence import (
     Decision,
     Matters,
     changes_by_own_batches,
+    changes_rate_otherwise,
     changes_training,
     counted_by,
     decisions_by,
@@ -32,6 +34,7 @@ from ..analysis.ranks.rank_divergence import (
     is_number_test,
     keeps_weights,
     own_steps_and_results,
+    rates_by_own_batches,
 )
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.program import Program
@@ -43,9 +46,11 @@ from ..source.module import Module
 from ..source.tree import (
     FUNCTIONS,
     Function,
+    argument_values,
     bound_names,
     everywhere,
     is_number,
+    mentions,
     only_argument,
     within,
 )
@@ -64,17 +69,19 @@ def findings(program: Program) -> Iterator[Finding]:
     if not program.calls_to("init_process_group", "DistributedDataParallel"):
         return
     walked: set[tuple[Module, Function | None]] = set()  # a function with several loops, once
+    agreed = reducing_functions(program)
     for loop in program.train_loops:
         scope = loop.module, loop.module.function(loop.steps)
         if loop.loader is None or scope in walked or not program.is_live(scope[0], loop.steps):
             continue
         walked.add(scope)
-        steps, results = own_steps_and_results(program, loop)
+        steps, results = own_steps_and_results(program, loop, agreed)
         for call in steps:
             if is_schedule(loop.module, call):
                 yield stepped(program, loop, call)
-        yield from handed_on(program, loop, results)
-        yield from changed(program, loop)
+        yield from handed_on(program, loop, results, agreed)
+        yield from changed(program, loop, agreed)
+        yield from rated(program, loop, agreed)
         yield from searched(loop)
 
 
@@ -89,22 +96,16 @@ def acts_on_training(program: Program, loop: TrainLoop) -> Matters:
     return matters
 
 
-def changed(program: Program, loop: TrainLoop) -> Iterator[Finding]:
+def changed(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[Finding]:
     """The findings for a rate, weights that are taken back or kept, or an evaluation, by a test."""
     told: set[ast.If] = set()
-    kinds = (
-        (acts_on_training(program, loop), severity_of(program)),
-        (keeps_weights, severity_of_kept(program)),
-    )
-    for matters, severity in kinds:
-        for stmt, test, names in changes_by_own_batches(program, loop, matters):
+    for matters in (acts_on_training(program, loop), changes_rate_otherwise, keeps_weights):
+        for stmt, test, names in changes_by_own_batches(program, loop, matters, agreed):
             if test not in told:
                 told.add(test)
-                edits: tuple[Edit, ...] = ()
-                if severity is not Severity.NOTE:
-                    edits = agreement(program, loop, stmt, test, names)
+                edits = agreement(program, loop, stmt, test, names)
                 because = f"line {test.lineno} decides by the loss of this rank's batches"
-                yield Finding(loop.module, stmt, because, edits, severity=severity)
+                yield of_kind(program, matters, Finding(loop.module, stmt, because, edits))
 
 
 def agreement(
@@ -131,6 +132,34 @@ def agreement(
         code = f"on_any_rank({module.text(test.test)})"
         return Rewrite(test.test, code), Define("on_any_rank")
     return ()
+
+
+def rated(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[Finding]:
+    """The findings for a rate that is made of a loss: ``group["lr"] = lr * min(1, total)``."""
+    module = loop.module
+    for stmt in rates_by_own_batches(program, loop, agreed):
+        edits: tuple[Edit, ...] = ()
+        around = next((up for up in module.ancestors(stmt) if isinstance(up, ast.For)), stmt)
+        is_of_groups = isinstance(around, ast.For) and mentions(around.iter, "param_groups")
+        place = around if is_of_groups and isinstance(around, ast.For) else stmt
+        values = [stmt.value] if isinstance(stmt, ast.Assign) else []
+        if isinstance(stmt, ast.Expr) and isinstance(stmt.value, ast.Call):
+            passed = argument_values(stmt.value)
+            values = [
+                each
+                for each in passed
+                if not isinstance(each, ast.Constant) and is_a_number(module, each)
+            ]
+        if (
+            values
+            and in_lock_step(loop, place)
+            and isinstance(module.parents[place], ast.For | ast.While | ast.Module | Function)
+            and roles_reaching(program, module, place) >= RANKS
+        ):
+            means = [Rewrite(each, f"mean_of_ranks({module.text(each)})") for each in values]
+            edits = (*means, Define("mean_of_ranks"))
+        because = "the rate is made of the loss of this rank's batches"
+        yield Finding(module, stmt, because, edits, severity=severity_of(program))
 
 
 def searched(loop: TrainLoop) -> Iterator[Finding]:
@@ -160,6 +189,16 @@ def is_schedule(module: Module, call: ast.Call) -> bool:
     return "sched" in module.text(owner).lower()
 
 
+def reducing_functions(program: Program) -> set[str]:
+    """The names of functions that reduce or gather: what these return is the same on all ranks.
+
+    Not those that train, which may reduce gradients.
+    """
+    functions = {module.function(call) for module, call in program.calls_to(*REDUCING)}
+    functions -= {loop.module.function(loop.steps) for loop in program.train_loops}
+    return {each.name for each in functions if each is not None}
+
+
 def severity_of(program: Program) -> Severity | None:
     """No error where the program reduces or gathers itself: its loss may be that of all ranks."""
     own = [
@@ -170,9 +209,19 @@ def severity_of(program: Program) -> Severity | None:
     return Severity.DEGRADED if any(own) else None
 
 
-def severity_of_kept(program: Program) -> Severity:
-    """Of weights that are kept: no step hangs on them, and who knows ranks may mean rank 0's."""
-    return Severity.DEGRADED if knew_no_ranks(program) else Severity.NOTE
+def of_kind(program: Program, matters: Matters, finding: Finding) -> Finding:
+    """A finding, as severe as what hangs on the decision.
+
+    No step hangs on weights that are kept, and a script that knows ranks may mean rank 0's.
+    """
+    severity = severity_of(program)
+    edits = finding.edits
+    if matters is changes_rate_otherwise:
+        severity = severity if edits else Severity.DEGRADED
+    elif matters is keeps_weights:
+        severity = Severity.DEGRADED if knew_no_ranks(program) else Severity.NOTE
+        edits = edits if knew_no_ranks(program) else ()
+    return replace(finding, edits=edits, severity=severity)
 
 
 def stepped(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
@@ -191,7 +240,9 @@ def stepped(program: Program, loop: TrainLoop, call: ast.Call) -> Finding:
     return Finding(module, call, because, edits, severity=severity_of(program))
 
 
-def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> Iterator[Finding]:
+def handed_on(
+    program: Program, loop: TrainLoop, results: list[ast.Return], agreed: set[str]
+) -> Iterator[Finding]:
     """The findings for what the function of a training loop returns, and its callers decide by."""
     function = loop.module.function(loop.steps)
     if not results or function is None:
@@ -199,30 +250,31 @@ def handed_on(program: Program, loop: TrainLoop, results: list[ast.Return]) -> I
     for module, call in program.callers(function):
         if not program.is_live(module, call):
             continue
-        severity = severity_of(program)
-        places = places_by(program, module, loop, call, acts_on_training(program, loop))
-        if not places:
-            severity = severity_of_kept(program)
-            places = places_by(program, module, loop, call, keeps_weights)
-        if not places:
-            continue
-        because = (
-            f"{function.name} returns the loss of this rank's batches, and line "
-            f"{places[0][0].lineno} decides by it"
-        )
-        edits: tuple[Edit, ...] = ()
-        if severity is not Severity.NOTE:
+        for matters in (acts_on_training(program, loop), changes_rate_otherwise, keeps_weights):
+            places = places_by(program, module, loop, call, matters, agreed)
+            if not places:
+                continue
+            because = (
+                f"{function.name} returns the loss of this rank's batches, and line "
+                f"{places[0][0].lineno} decides by it"
+            )
             edits = mean_behind(program, loop, results, module, call, [by for _, by in places])
-        yield Finding(module, call, because, edits, severity=severity)
+            yield of_kind(program, matters, Finding(module, call, because, edits))
+            break
 
 
 def places_by(
-    program: Program, module: Module, loop: TrainLoop, call: ast.Call, matters: Matters
+    program: Program,
+    module: Module,
+    loop: TrainLoop,
+    call: ast.Call,
+    matters: Matters,
+    agreed: set[str],
 ) -> list[Decision]:
     """Where the function of a call decides by what it returns: schedules, exits and changes."""
     return [
         (each, by)
-        for each, by in decisions_by(program, module, loop, call, matters)
+        for each, by in decisions_by(program, module, loop, call, matters, agreed)
         if not isinstance(each, ast.Call) or is_schedule(module, each)
     ]
 

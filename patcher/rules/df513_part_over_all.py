@@ -90,6 +90,7 @@ def counts_examples(program: Program, module: Module, node: ast.expr, depth: int
     return any(
         counts_examples(program, module, value, depth + 1)
         for name in everywhere(node, ast.Name)
+        if trace_loader(program, module, name) is None  # of which some part of the data was asked
         for value in values_of(module, name)
     )
 

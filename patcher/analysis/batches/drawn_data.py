@@ -21,7 +21,7 @@ from .random_draws import (
 OF_NUMPY = {
     *("rand", "randn", "randint", "random", "normal", "uniform", "choice", "permutation"),
     *("standard_normal", "random_sample", "multivariate_normal", "binomial", "poisson"),
-    *("exponential", "gauss", "gamma", "beta"),
+    *("exponential", "gauss", "gamma", "beta", "randrange", "random_integers"),
 }
 OF_SKLEARN = {
     f"make_{name}"

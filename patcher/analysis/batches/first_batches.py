@@ -77,8 +77,10 @@ def made_of(module: Module, taken: ast.Call | ast.For) -> ast.expr | None:
     if isinstance(taken, ast.For):
         names, body = taking([taken.target]), taken.body
     else:
-        if isinstance(stmt, ast.Assign) and is_statistic(module, stmt.value, taken):
-            return stmt.value if is_used(module, stmt) else None
+        value = stmt.value if isinstance(stmt, ast.Assign | ast.Return) else None
+        if value is not None and is_statistic(module, value, taken):
+            is_kept = not isinstance(stmt, ast.Assign) or is_used(module, stmt)
+            return value if is_kept else None
         names = taking(stmt.targets) if isinstance(stmt, ast.Assign) else set()
         block = module.body(stmt)
         body = block[block.index(stmt) + 1 :]
@@ -94,6 +96,11 @@ def made_of(module: Module, taken: ast.Call | ast.For) -> ast.expr | None:
                     return assign.value
             else:
                 names |= taking(assign.targets)
+        for result in within([each], ast.Return):
+            if result.value is not None and any(
+                is_statistic(module, result.value, name) for name in read(result.value, names)
+            ):
+                return result.value
         for call in within([each], ast.Call):
             last = module.last_name(call.func)
             if SETTING_UP.search(last) and any(
@@ -136,7 +143,7 @@ def is_statistic(module: Module, value: ast.expr, part: ast.expr) -> bool:
 def is_used(module: Module, stmt: ast.Assign) -> bool:
     """Whether more is done with what a statement binds than that it is told."""
     names = taking(stmt.targets)
-    if any(not isinstance(target, ast.Name | ast.Tuple) for target in stmt.targets):
+    if any(everywhere(target, ast.Attribute) for target in stmt.targets):
         return True  # an object has it, or a model
     function: Function | None = module.function(stmt)
     return any(

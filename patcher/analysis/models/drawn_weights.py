@@ -36,9 +36,24 @@ def draws_behind_wrapper(program: Program) -> Iterator[tuple[Module, ast.Call, s
         if not isinstance(stmt, ast.Assign) or len(stmt.targets) != 1:
             continue
         name = module.text(stmt.targets[0])
+        names = [name, *names_of_module(module, wrap, name)]
         for call in within(module.scope_statements(wrap), ast.Call):
-            if precedes(stmt, call) and draws_weights(program, module, call, name):
-                yield module, call, name
+            drawn = [each for each in names if draws_weights(program, module, call, each)]
+            if precedes(stmt, call) and drawn:
+                yield module, call, drawn[0]
+
+
+def names_of_module(module: Module, wrap: ast.Call, name: str) -> list[str]:
+    """The names that what is in a wrapper has behind it: ``net = model.module``."""
+    inner = {f"{name}{MODULE}", f"getattr({name}, 'module', {name})"}
+    return [
+        target.id
+        for assign in within(module.scope_statements(wrap), ast.Assign)
+        for value in [assign.value.body if isinstance(assign.value, ast.IfExp) else assign.value]
+        if module.text(value).replace('"', "'") in inner
+        for target in assign.targets
+        if isinstance(target, ast.Name) and target.id != name
+    ]
 
 
 def wrapped_steps(program: Program) -> Iterator[tuple[Module, ast.Call, ast.expr]]:

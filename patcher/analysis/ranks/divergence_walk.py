@@ -18,6 +18,7 @@ from ...source.tree import (
     everywhere,
     is_plain_call,
     locate,
+    mentions,
     within,
 )
 from ..language.counted_attributes import counted_attributes
@@ -69,6 +70,7 @@ class DivergenceWalk:
     cache: dict[ast.AST, set[str]]  # of reads()
     steps: list[ast.Call]  # of a schedule, by this rank's data
     results: list[ast.Return]  # that hand on this rank's data
+    rates: list[ast.stmt]  # that set a rate to this rank's data, under no such test
     kept: set[str]  # names of what calls hand back as it was
     by_clock: bool  # nothing differs but the time
     wherever_from: bool = False  # ranks have batches of their own also of a loader that is unknown
@@ -177,6 +179,8 @@ class DivergenceWalk:
         is_name = self.by_clock and is_text(self.module, stmt.value)  # of a run, at most
         is_tainted = gate is not None or (self.depends_on(stmt.value, tainted) and not is_name)
         targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
+        if is_tainted and gate is None and any(map(is_rate, targets)) and stmt not in self.rates:
+            self.rates.append(stmt)
         for target in targets:
             for name in self.bound_in(target):
                 if name in self.kept and isinstance(target, ast.Tuple):
@@ -224,6 +228,8 @@ class DivergenceWalk:
         depends = any(self.depends_on(value, tainted) for value in argument_values(call))
         if last == "step" and depends and call not in self.steps:
             self.steps.append(call)
+        if depends and gate is None and stmt not in self.rates and self.sets_rate(call):
+            self.rates.append(stmt)
         if last in IN_PLACE_COLLECTIVES:
             tainted -= {self.name_of(arg) for arg in argument_values(call)}
         elif isinstance(call.func, ast.Attribute) and last in MUTATORS:
@@ -236,6 +242,15 @@ class DivergenceWalk:
         elif depends and (name := self.object_told(call)):
             tainted.add(name)
             self.tainted_by.setdefault(name, set()).add(stmt)
+
+    def sets_rate(self, call: ast.Call) -> bool:
+        """Whether a function of the program that is called sets ``group["lr"]``."""
+        return any(
+            isinstance(node.ctx, ast.Store) and is_rate(node)
+            for _, function in self.program.callees(self.module, call)
+            if mentions(function, "param_groups")
+            for node in within(function.body, ast.Subscript)
+        )
 
     def object_told(self, call: ast.Call) -> str:
         """The object of a class of the program that a call tells something; or empty.
@@ -297,6 +312,15 @@ class DivergenceWalk:
             for name in names
             if self.depends_on(node, {name, size_of(name), *self.sharded_calls})
         }
+
+
+def is_rate(target: ast.expr) -> bool:
+    """``group["lr"]``."""
+    return (
+        isinstance(target, ast.Subscript)
+        and isinstance(target.slice, ast.Constant)
+        and target.slice.value == "lr"
+    )
 
 
 def is_text(module: Module, value: ast.expr) -> bool:

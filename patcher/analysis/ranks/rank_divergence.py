@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable, Iterator
+import re
+from collections.abc import Callable, Collection, Iterator
 
 from ....record import record
 from ...source.module import Module
@@ -18,6 +19,7 @@ from ...source.tree import (
 )
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import handed_back
+from ..training.chosen_optimizers import is_optimizer_class
 from ..training.program import Program
 from ..training.train_loops import TrainLoop, is_optimizer_step
 from .divergence_walk import (
@@ -27,12 +29,14 @@ from .divergence_walk import (
     SHAPE_ATTRIBUTES,
     DivergenceWalk,
     Exit,
+    is_rate,
 )
 
 CLOCK_NAMES = {clock.rpartition(".")[2] for clock in CLOCKS}
 LOOPS = (ast.For, ast.AsyncFor, ast.While)
 MAX_CALLERS = 3
 SAVES = ("save_on_main", "save_pretrained", "save_checkpoint", "save_model", "save_weights")
+SETS_RATE = re.compile("^(adjust|update|decay|set|lower|reduce|drop|halve)_.*(lr|learning_rate)")
 Matters = Callable[[Module, ast.stmt], bool]
 Decision = tuple[ast.Call | ast.stmt, ast.expr]  # what is decided, and by what expression
 
@@ -136,19 +140,28 @@ def clock_exits(
 
 
 def own_steps_and_results(
-    program: Program, loop: TrainLoop
+    program: Program, loop: TrainLoop, agreed: Collection[str] = ()
 ) -> tuple[list[ast.Call], list[ast.Return]]:
     """Calls of ``step`` by what a rank has seen of its batches, and where that is returned.
 
-    Both in the function of a training loop.
+    Both in the function of a training loop. ``agreed`` names calls that are equal on all ranks.
     """
-    walk = walk_of(program, loop.module, loop, set(), set())
+    walk = walk_of(program, loop.module, loop, {*agreed}, set())
     walk.block(loop.scope, set(), None)
     return walk.steps, walk.results
 
 
+def rates_by_own_batches(
+    program: Program, loop: TrainLoop, agreed: Collection[str] = ()
+) -> list[ast.stmt]:
+    """Statements that set a rate to what a rank has seen of its batches."""
+    walk = walk_of(program, loop.module, loop, {*agreed}, set())
+    walk.block(loop.scope, set(), None)
+    return walk.rates
+
+
 def changes_by_own_batches(
-    program: Program, loop: TrainLoop, matters: Matters
+    program: Program, loop: TrainLoop, matters: Matters, agreed: Collection[str] = ()
 ) -> Iterator[tuple[ast.stmt, ast.If, frozenset[str]]]:
     """Statements that matter, and are reached by what a rank has seen of its batches.
 
@@ -156,7 +169,7 @@ def changes_by_own_batches(
     outside of it. In the function of a training loop.
     """
     module = loop.module
-    walk = walk_of(program, module, loop, set(), set())
+    walk = walk_of(program, module, loop, {*agreed}, set())
     walk.block(loop.scope, set(), None)
     seen: set[ast.If] = set()
     for stmt, test in walk.gates.items():
@@ -174,14 +187,22 @@ def changes_training(module: Module, stmt: ast.stmt) -> bool:
     """Whether a statement sets ``group["lr"]``, or loads a state that was kept."""
     if isinstance(stmt, ast.Assign | ast.AugAssign):
         targets = stmt.targets if isinstance(stmt, ast.Assign) else [stmt.target]
-        return any(
-            isinstance(each, ast.Subscript)
-            and isinstance(each.slice, ast.Constant)
-            and each.slice.value == "lr"
-            for each in targets
-        )
+        return any(map(is_rate, targets))
     called = stmt.value if isinstance(stmt, ast.Expr) else None
     return isinstance(called, ast.Call) and module.last_name(called.func) == "load_state_dict"
+
+
+def changes_rate_otherwise(module: Module, stmt: ast.stmt) -> bool:
+    """Whether a statement makes an optimizer anew, or steps or calls what sets its rate."""
+    called = stmt.value if isinstance(stmt, ast.Expr | ast.Assign) else None
+    if not isinstance(called, ast.Call):
+        return False
+    if isinstance(stmt, ast.Assign):
+        return is_optimizer_class(module, called.func)
+    last = module.last_name(called.func)
+    if last == "step" and isinstance(called.func, ast.Attribute):
+        return "sched" in module.text(called.func.value).lower()
+    return SETS_RATE.search(last) is not None
 
 
 def keeps_weights(module: Module, stmt: ast.stmt) -> bool:
@@ -198,19 +219,29 @@ def keeps_weights(module: Module, stmt: ast.stmt) -> bool:
 
 
 def decisions_by(
-    program: Program, module: Module, loop: TrainLoop, call: ast.Call, matters: Matters
+    program: Program,
+    module: Module,
+    loop: TrainLoop,
+    call: ast.Call,
+    matters: Matters,
+    agreed: Collection[str] = (),
 ) -> list[Decision]:
-    """Calls of ``step``, exits, and statements that matter, by what a call returns.
+    """Calls of ``step``, exits, statements that matter, and rates, by what a call returns.
 
     All in the function that calls, each with what it decides by.
     """
     made = {f"{module.last_name(call.func)}()"}
-    walk = walk_of(program, module, loop, set(), made)
+    walk = walk_of(program, module, loop, {*agreed}, made)
     walk.kept.update(handed_back(program, module, call))
     walk.block(module.scope_statements(call), made, None)
     changes = [(stmt, test.test) for stmt, test in walk.gates.items() if matters(module, stmt)]
     exits = [(leaving, test.test) for leaving, test in walk.exits.items()]
-    return [*((step, step) for step in walk.steps), *exits, *changes]
+    rates = [
+        (stmt, stmt.value)
+        for stmt in walk.rates
+        if isinstance(stmt, ast.Assign | ast.AugAssign | ast.Expr)
+    ]
+    return [*((step, step) for step in walk.steps), *exits, *changes, *rates]
 
 
 def walk_of(
@@ -227,7 +258,7 @@ def walk_of(
     agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
     kinds = (by_clock, wherever_from)
     return DivergenceWalk(
-        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], set(), *kinds
+        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], [], set(), *kinds
     )
 
 
