@@ -23,6 +23,7 @@ from collections.abc import Collection, Iterator
 from ..analysis.batches.drawn_data import draws_of_data, is_of_table
 from ..analysis.batches.global_seeds import is_set_for_all
 from ..analysis.batches.own_seeds import own_seeds
+from ..analysis.batches.random_draws import SEED_FUNCTIONS
 from ..analysis.language.call_graph import reachable_functions
 from ..analysis.ranks.dealing import SHARE_OF_DRAWN
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
@@ -55,7 +56,6 @@ PER_EXAMPLE_FUNCTIONS = (
     "__iter__",
 )  # of a loader, or of a model
 RANK_SOURCES = (*RANK_NAMES, "get_rank")
-SEED_FUNCTIONS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
 
 
 def findings(program: Program) -> Iterator[Finding]:

@@ -20,11 +20,11 @@ from collections.abc import Iterator
 
 from ..analysis.effects.file_locks import holds_file_lock
 from ..analysis.effects.met_between import waits_between
-from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.effects.written_paths import is_memory, is_of_one_example, is_open_file
 from ..analysis.models.wrapping import averages_otherwise
 from ..analysis.ranks.by_choice import is_chosen
 from ..analysis.ranks.manual_sharding import is_constant
+from ..analysis.ranks.rank_0_ahead import comes_behind_rank_0
 from ..analysis.ranks.rank_reach import (
     RANK_NAMES,
     RANKS,

@@ -31,12 +31,12 @@ from ..analysis.effects.early_reads import (
 from ..analysis.effects.file_effects import folder_of
 from ..analysis.effects.met_between import waits_a_round, waits_between
 from ..analysis.effects.path_text import is_option
-from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.effects.written_paths import clock_in, is_memory, names_rank, spelled_with
 from ..analysis.models.loaded_models import holds_used_model
 from ..analysis.ranks.by_choice import is_chosen
 from ..analysis.ranks.certain_reach import OF_A_RANK
 from ..analysis.ranks.own_scores import own_score_in
+from ..analysis.ranks.rank_0_ahead import comes_behind_rank_0
 from ..analysis.ranks.rank_reach import (
     RANKS,
     UNKNOWN,

@@ -19,10 +19,10 @@ Source       torch.distributed.barrier; torchvision.datasets.utils.download_and_
 import ast
 from collections.abc import Iterator
 
-from ..analysis.effects.rank_0_ahead import comes_behind_rank_0
 from ..analysis.language.conditions import may_differ_by_rank
 from ..analysis.language.objects import classes_above, named_definition
 from ..analysis.ranks.barrier_turns import goes_in_turn
+from ..analysis.ranks.rank_0_ahead import comes_behind_rank_0
 from ..analysis.ranks.rank_reach import RANKS, Role, is_surely_entered, roles_reaching
 from ..analysis.ranks.spawning import starting_calls
 from ..analysis.training.program import Program

@@ -14,11 +14,10 @@ from ..training.train_loops import TrainLoop
 from .drawn_examples import tells_ranks_apart
 from .global_seeds import has_seed, seeds
 from .own_seeds import own_seeds
-from .random_draws import ALIKE, library
+from .random_draws import ALIKE, SEED_FUNCTIONS, library
 
 NAMES = ("random", "rand", "uniform", "randint", "randrange", "choice", "binomial", "bernoulli")
 LIBRARIES = ("random.", "numpy.random.", "np.random.", "torch.")
-SEEDS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
 HELPERS = ("what_rank_0_has", "on_any_rank", "mean_of_ranks", "broadcast", "all_reduce")
 
 
@@ -83,5 +82,5 @@ def draw_alike(program: Program, module: Module, draw: ast.Call) -> bool:
             call in own
             or any(tells_ranks_apart(program, where, value) for value in argument_values(call))
         )
-        for where, call in program.calls_to(*SEEDS)
+        for where, call in program.calls_to(*SEED_FUNCTIONS)
     )

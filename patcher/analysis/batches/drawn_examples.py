@@ -18,10 +18,9 @@ from ..ranks.rank_reach import RANK_NAMES
 from ..training.constructed_loaders import Loader
 from ..training.possible_values import values_of
 from ..training.program import Program
-from .random_draws import ALIKE, is_draw, is_of_helper
+from .random_draws import ALIKE, SEED_FUNCTIONS, is_draw, is_of_helper
 
 CHOICES = ("choice", "choices", "sample")
-SEEDS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
 RANKS = (*RANK_NAMES, "get_rank")
 MAX_STEPS = 3  # names and parameters between a seed and the rank in it
 
@@ -104,7 +103,7 @@ def ranks_draw_alike(program: Program) -> bool:
     """Whether all ranks surely begin with the same random numbers, and nothing tells them apart."""
     seeds = [
         (module, call)
-        for module, call in program.calls_to(*SEEDS)
+        for module, call in program.calls_to(*SEED_FUNCTIONS)
         if argument_values(call) and not is_of_helper(module, call)
     ]
     if any(

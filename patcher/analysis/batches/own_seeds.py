@@ -8,9 +8,8 @@ from ...source.module import Module
 from ...source.tree import argument_values, everywhere, parameters
 from ..language.passed_arguments import argument_for_parameter
 from ..training.program import Program
-from .random_draws import is_of_helper
+from .random_draws import SEED_FUNCTIONS, is_of_helper
 
-SEEDS = ("seed", "manual_seed", "set_seed", "seed_everything", "fix_seed")
 LIBRARIES = ("random.seed", "numpy.random.seed", "np.random.seed", "torch.seed")
 OF_PROCESS = {
     *("time.time", "time.time_ns", "time.perf_counter", "time.monotonic", "os.getpid"),
@@ -24,7 +23,7 @@ def own_seeds(program: Program) -> list[tuple[Module, ast.Call]]:
     """The calls that seed the random numbers of the process by another value on each rank."""
     return [
         (module, call)
-        for module, call in program.calls_to(*SEEDS)
+        for module, call in program.calls_to(*SEED_FUNCTIONS)
         if program.is_live(module, call)
         and not is_of_helper(module, call)
         and is_own_seed(program, module, call)

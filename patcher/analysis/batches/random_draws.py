@@ -31,6 +31,8 @@ IN_PLACE = {"uniform_", "normal_", "random_", "bernoulli_", "exponential_"}
 PARAMETERS = ("parameters", "named_parameters", "param_groups")
 OWN_GENERATOR = ("generator", "device", "random_state", "rng")
 SEEDS = ("seed", "manual_seed")
+# Also those of libraries, and as scripts call their own.
+SEED_FUNCTIONS = (*SEEDS, "set_seed", "seed_everything", "fix_seed")
 ALIKE = "draw_alike"  # of helper_code.py
 MAX_CALLERS = 4
 

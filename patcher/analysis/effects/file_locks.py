@@ -5,8 +5,8 @@ from __future__ import annotations
 import ast
 
 from ...source.module import Module
+from ..ranks.rank_0_ahead import comes_behind_rank_0
 from ..training.program import Program
-from .rank_0_ahead import comes_behind_rank_0
 from .written_paths import values_of
 
 # Of filelock, whose copies datasets and transformers have, and of fasteners.

@@ -12,11 +12,11 @@ from ...source.module import Module
 from ...source.tree import FUNCTIONS, Function, within
 from ..language.names import answered_once
 from ..training.program import Program
+from .rank_0_ahead import AHEAD
 from .rank_reach import RANKS, Role, roles_reaching
 
 BARRIERS = ("barrier", "monitored_barrier")
 MAX_DEPTH = 4
-FIRST = ("main_process_first", "local_main_process_first")  # of accelerate and transformers
 
 
 @answered_once
@@ -69,7 +69,7 @@ def lets_rank_0_first(program: Program, module: Module, call: ast.Call) -> bool:
     """``with zero_first(rank):``, of a function that yields between two barriers."""
     own = program.callees(module, call)
     if not own:
-        return module.last_name(call.func) in FIRST
+        return module.last_name(call.func) in AHEAD
     return any(
         within(turn, ast.Yield) and where.function(turn[0]) is function
         for where, function in own
