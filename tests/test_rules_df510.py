@@ -64,6 +64,9 @@ NOOP = [
     ("an evaluation of the module", script(SCORED.replace("(model)", "(model.module)")) + PASSES),
     ("an evaluation by rank 0 alone, of the module it gets", script(SCORED)
         + SCORE.format("net = net.module; net.eval(); net(1)")),
+    ("an evaluation by the number of steps, which is returned beside the loss", script(
+        "steps, loss = train(model, loader, optimizer)\nif steps > 3:\n    score(model)",
+        end="return len(loader), total") + MEETS),
     ("an evaluation by the epoch", script(f"{CALL}\nif epoch > 3:\n    score(model)") + MEETS),
     ("an optimizer that is handed back", script(
         "loss, optimizer = train(model, loader, optimizer)\n"

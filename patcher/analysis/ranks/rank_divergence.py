@@ -232,7 +232,9 @@ def decisions_by(
     """
     made = {f"{module.last_name(call.func)}()"}
     walk = walk_of(program, module, loop, {*agreed}, made)
-    walk.kept.update(handed_back(program, module, call))
+    walk.kept.update(
+        handed_back(program, module, call), alike_of_training(program, module, loop, call)
+    )
     walk.block(module.scope_statements(call), made, None)
     changes = [(stmt, test.test) for stmt, test in walk.gates.items() if matters(module, stmt)]
     exits = [(leaving, test.test) for leaving, test in walk.exits.items()]
@@ -242,6 +244,36 @@ def decisions_by(
         if isinstance(stmt, ast.Assign | ast.AugAssign | ast.Expr)
     ]
     return [*((step, step) for step in walk.steps), *exits, *changes, *rates]
+
+
+def alike_of_training(
+    program: Program, module: Module, loop: TrainLoop, call: ast.Call
+) -> set[str]:
+    """The names that get what a training returns and no rank has of its own, as its steps' number.
+
+    ``global_step, loss = train(…)``.
+    """
+    function = loop.module.function(loop.steps)
+    stmt = module.parents[call]
+    target = stmt.targets[0] if isinstance(stmt, ast.Assign) else None
+    if function is None or not isinstance(target, ast.Tuple):
+        return set()
+    if (loop.module, function) not in program.callees(module, call):
+        return set()
+    walk = walk_of(program, loop.module, loop, set(), set())
+    walk.block(loop.scope, set(), None)
+    own = set(walk.tainted_by)
+    returned = [each.value for each in within(loop.scope, ast.Return)]
+    alike: set[str] = set()
+    for index, name in enumerate(target.elts):
+        parts = [
+            value.elts[index]
+            for value in returned
+            if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts)
+        ]
+        if len(parts) == len(returned) and not any(walk.depends_on(part, own) for part in parts):
+            alike |= bound_names(name)
+    return alike
 
 
 def walk_of(
