@@ -102,7 +102,8 @@ def test_several_files_are_one_repair(tmp_path: Path) -> None:
 
 def test_what_patch_refuses_has_no_edits(tmp_path: Path) -> None:
     script = tmp_path / "run.py"
-    script.write_bytes((SHAPES / "results_by_queue.py").read_bytes())
+    text = (SHAPES / "results_by_queue.py").read_text()
+    script.write_text(text.replace("    if rank == 0:\n", "    if rank >= 0:\n"))
     assert patch(script).refusal
     found = checked(script)
     assert found["findings"]
