@@ -386,7 +386,8 @@ def test_what_may_be_right_is_no_error(code: str, right: str, wrong: str) -> Non
     def severities(text: str) -> set[Severity]:
         return {finding.severity or Severity.ERROR for finding in found(code, text)}
 
-    assert severities(right) == {Severity.DEGRADED}
+    milder = Severity.NOTE if code == "DF504" else Severity.DEGRADED  # it only costs time
+    assert severities(right) == {milder}
     assert Severity.ERROR in severities(wrong)
 
 

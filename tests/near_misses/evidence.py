@@ -87,7 +87,7 @@ class Sounds(torch.utils.data.Dataset):
         import torch
         if args.local_rank in [-1, 0]:
             torch.save(m, path)
-        """, 3, "W", "written in place"),
+        """, 3, "N", "written in place"),
     ("DF601", "a name with the score of a model that is wrapped for a rank's card", """
         import torch
         model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[args.local_rank])
