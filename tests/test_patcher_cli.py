@@ -123,6 +123,40 @@ def test_patch_once_is_patch_twice_and_check_is_silent(family: Path) -> None:
     assert (check.exit_code, check.stdout, check.stderr) == (0, "", "0 findings in 2 files\n")
 
 
+FOR_CARDS = """
+import os
+import torch
+torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
+torch.distributed.init_process_group("nccl")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 2).cuda())
+sampler = torch.utils.data.distributed.DistributedSampler(data)
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+for epoch in range(3):
+    sampler.set_epoch(epoch)
+    for batch in torch.utils.data.DataLoader(data, sampler=sampler):
+        optimizer.zero_grad()
+        model(batch).mean().backward()
+        optimizer.step()
+"""
+
+
+def test_a_script_that_is_right_on_cards_is_left_as_it_is_unless_asked(script: Path) -> None:
+    script.write_text(FOR_CARDS)
+    left = run("patch", script)
+    assert (left.exit_code, left.stdout) == (0, "")
+    assert f"{script}: nothing to repair; `--select DF202` makes the edits of its n" in left.stderr
+    assert script.read_text() == FOR_CARDS
+    assert run("patch", "--select", "DF202", script).exit_code == 1
+    assert "destroy_process_group()" in script.read_text()
+
+
+def test_one_that_is_also_wrong_gets_the_edits_of_its_notes_as_well(script: Path) -> None:
+    script.write_text(FOR_CARDS.replace("    sampler.set_epoch(epoch)\n", ""))
+    assert run("patch", script).exit_code == 1
+    assert "set_epoch(epoch)" in script.read_text()
+    assert "destroy_process_group()" in script.read_text()
+
+
 def test_that_one_process_trains_alone_is_told_where_nothing_else_is_to_do(script: Path) -> None:
     script.write_text(
         "import torch\nbody, head = make()\n"

@@ -35,6 +35,9 @@ MAX_ROUNDS = 6  # edits that ask for more do not settle
 # What is right without their repair, so that where it cannot be had the rest is repaired alone.
 FIRST = "DF105"
 ADDITIONS = frozenset(["DF105", "DF204"])
+# Notes of what is right on the cards that a program is meant for: no reason to change one that has
+# nothing else, as a group for cards alone or a checkpoint that rank 0 writes in place.
+RIGHT_ON_CARDS = frozenset(["DF202", "DF504", "DF601"])
 
 
 @record
@@ -80,6 +83,12 @@ class Patch:
     def remaining(self) -> list[Finding]:
         """Findings in the result that are more than notes."""
         return [finding for finding in self.findings_after if finding.severity is not Severity.NOTE]
+
+    @property
+    def unasked(self) -> list[str]:
+        """Codes of notes whose edits an unchanged script was not given."""
+        notes = [] if self.changes or self.refusal else self.findings_after
+        return sorted({one.code for one in notes if one.edits and one.code in RIGHT_ON_CARDS})
 
     def diff(self) -> str:
         """Unified diffs of all changed files."""
@@ -193,6 +202,8 @@ def attempt(request: PatchRequest, without: str = "") -> Patch:
     def refuse(reason: str) -> Patch:
         return Patch(path, original, findings_before, findings_after, (), reason)
 
+    if is_right_already(request, findings_before):
+        return Patch(path, original, findings_before, findings_before, ())
     if any(finding.edits for finding in findings_before) and (
         reason := reason_not_to_begin(original, findings_before)
     ):
@@ -232,6 +243,19 @@ def attempt(request: PatchRequest, without: str = "") -> Patch:
         return refuse(reason)
     return Patch(
         path, original, findings_before, findings_after, changes, "", tuple(lacking), verdicts
+    )
+
+
+def is_right_already(request: PatchRequest, findings: Sequence[Finding]) -> bool:
+    """Whether all that would be repaired is right on cards, and nothing was asked for by name."""
+    fixable = [one for one in findings if one.edits and one.safety in request.allowed]
+    return (
+        bool(fixable)
+        and not request.exact
+        and not request.capabilities
+        and len(request.rules) == len(all_rules())
+        and all(one.code in RIGHT_ON_CARDS and one.severity is Severity.NOTE for one in fixable)
+        and not any(one.severity is Severity.ERROR for one in findings)
     )
 
 

@@ -172,6 +172,9 @@ def summary(
         names = f" ({' '.join(codes)})" if codes else ""
         yield f"{one.path}: {verb} {gone.total()} findings{names}"
     for one in patches:
+        if one.unasked:
+            codes = ",".join(one.unasked)
+            yield f"{one.path}: nothing to repair; `--select {codes}` makes the edits of its notes"
         unread = [name for _, _, name in one.original.unread] or unread_by(one.original)
         if unread and (one.changes or not one.findings_after):
             names = ", ".join(dict.fromkeys(unread))
