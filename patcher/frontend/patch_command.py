@@ -173,8 +173,8 @@ def summary(
         yield f"{one.path}: {verb} {gone.total()} findings{names}"
     for one in patches:
         if one.unasked:
-            codes = ",".join(one.unasked)
-            yield f"{one.path}: nothing to repair; `--select {codes}` makes the edits of its notes"
+            notes = ",".join(one.unasked)
+            yield f"{one.path}: nothing to repair; `--select {notes}` makes the edits of its notes"
         unread = [name for _, _, name in one.original.unread] or unread_by(one.original)
         if unread and (one.changes or not one.findings_after):
             names = ", ".join(dict.fromkeys(unread))
