@@ -553,11 +553,8 @@ for epoch in range(2):
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-if distributed.get_rank() == 0:
-    os.makedirs(args.output_dir, exist_ok=True)
-    path = os.path.join(args.output_dir, "model.bin")
-    torch.save(model.module.state_dict(), path + ".partial")
-    os.replace(path + ".partial", path)
+os.makedirs(args.output_dir, exist_ok=True)
+torch.save(model.module.state_dict(), os.path.join(args.output_dir, "model.bin"))
 distributed.destroy_process_group()
 """
 

@@ -202,12 +202,12 @@ def attempt(request: PatchRequest, without: str = "") -> Patch:
     def refuse(reason: str) -> Patch:
         return Patch(path, original, findings_before, findings_after, (), reason)
 
-    if is_right_already(request, findings_before):
-        return Patch(path, original, findings_before, findings_before, ())
     if any(finding.edits for finding in findings_before) and (
         reason := reason_not_to_begin(original, findings_before)
     ):
         return refuse(reason)
+    if is_right_already(request, findings_before):
+        return Patch(path, original, findings_before, findings_before, ())
     try:
         program = apply_rounds(original, share_batches, texts) if request.exact else original
         if request.exact:
