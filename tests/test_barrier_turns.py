@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 from audited import audited
 from cases import fixed, module
-from ddpfix.patcher.analysis.ranks.barrier_turns import goes_in_turn, may_be_in_turn
+from ddpfix.patcher.analysis.ranks.barrier_turns import (
+    between_barriers,
+    goes_in_turn,
+    may_be_in_turn,
+    turns,
+)
 from ddpfix.patcher.analysis.training.program import Program
 
 ALONE = """\
@@ -123,3 +128,11 @@ def test_in_its_turn_each_rank_evaluates_the_whole_set() -> None:
     patched = fixed("DF503", LABELLED)
     assert "else torch.utils.data.SequentialSampler(data)" in patched
     assert "gathered" not in patched
+
+
+def test_turns_under_a_with_are_none_between_barriers() -> None:
+    main = "with accelerator.main_process_first():\n        data = Data('train')"
+    text = ALONE.format(main, inside="print(found)")
+    program = Program(module(text))
+    assert len(turns(program, program.script)) == 2
+    assert len(between_barriers(program, program.script)) == 1

@@ -22,7 +22,7 @@ MAX_DEPTH = 4
 @answered_once
 def turns(program: Program, module: Module) -> list[list[ast.stmt]]:
     """The statements of each turn: between the others' barrier and rank 0's, or under a with."""
-    found = between_barriers(program, module)
+    found = [*between_barriers(program, module)]
     for stmt in module.nodes(ast.With):
         for item in stmt.items:
             call = item.context_expr
