@@ -8,15 +8,14 @@ from collections.abc import Iterator
 from ....record import record
 from ...editing.helpers import helper_names
 from ...source.module import Module
-from ...source.tree import FUNCTIONS, Function, everywhere, is_inside, mentions, precedes, within
+from ...source.tree import FUNCTIONS, everywhere, is_inside, mentions, precedes, within
 from ..language.objects import classes_of
 from ..training.frameworks import COLLECTIVE_METHODS, COLLECTIVES
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
+from .rank_divergence import LOOPS, calling_places, leaves_loops
 from .rank_reach import RANKS, Role, roles_reaching, roles_reaching_in_function
 
-LOOPS = (ast.For, ast.AsyncFor, ast.While)
-MAX_CALLERS = 3
 MAX_NAMES = 8  # of one test
 
 
@@ -32,32 +31,16 @@ class CountedExit:
 
 def exits_by_counts(program: Program, loop: TrainLoop) -> Iterator[CountedExit]:
     """Exits from a training loop, or from those around it in callers, by rank 0's counts."""
-    places: list[tuple[Module, ast.AST]] = [(loop.module, loop.steps)]
-    seen: set[Function | None] = set()
-    for _ in range(MAX_CALLERS):
-        above: list[tuple[Module, ast.AST]] = []
-        for module, place in places:
-            function = module.function(place)
-            if function in seen:
-                continue
-            seen.add(function)
-            for leaving in exits_from(module, place):
-                yield from counted_by_rank_0(program, module, leaving)
-            above += program.callers(function) if function is not None else []
-        places = above
+    for module, place in calling_places(program, loop):
+        for leaving in exits_from(module, place):
+            yield from counted_by_rank_0(program, module, leaving)
 
 
 def exits_from(module: Module, place: ast.AST) -> Iterator[ast.Break | ast.Return]:
     """The conditional exits from the loops around a place, or from that loop itself."""
-    training = {place, *module.ancestors(place)}
     scope = module.scope_statements(place)
-    candidates: list[ast.Break | ast.Return] = [*within(scope, ast.Break)]
-    candidates += within(scope, ast.Return)
-    for leaving in candidates:
-        around = [up for up in module.ancestors(leaving) if isinstance(up, LOOPS)]
-        left = around if isinstance(leaving, ast.Return) else around[:1]
-        if not training.isdisjoint(left):
-            yield leaving
+    leaving: list[ast.Break | ast.Return] = [*within(scope, ast.Break), *within(scope, ast.Return)]
+    return (each for each in leaving if leaves_loops(module, place, each))
 
 
 def counted_by_rank_0(

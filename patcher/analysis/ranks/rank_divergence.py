@@ -17,6 +17,7 @@ from ...source.tree import (
     precedes,
     within,
 )
+from ..language.names import answered_once
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import handed_back
 from ..training.chosen_optimizers import is_optimizer_class
@@ -98,8 +99,7 @@ def own_parameters_of(
     program: Program, loop: TrainLoop, call: ast.Call, home: Module, function: Function
 ) -> frozenset[str]:
     """Parameters by which a call in a training loop passes what a rank has of its batches."""
-    walk = walk_of(program, loop.module, loop, set(), set())
-    walk.block(loop.scope, set(), None)
+    walk = walk_of_training(program, loop, frozenset())
     own = set(walk.tainted_by)
     values = {
         name: argument_for_parameter(home, function, call, name) for name in parameters(function)
@@ -118,25 +118,56 @@ def clock_exits(
     """
     if not program.calls_to(*CLOCK_NAMES):
         return
+    for module, place in calling_places(program, loop):
+        walk = walk_of(program, module, loop, agreed, set(), by_clock=True)
+        walk.block(module.scope_statements(place), {BY_CLOCK}, None)
+        for leaving, test in walk.exits.items():
+            if leaves_loops(module, place, leaving):
+                yield module, leaving, test
+
+
+def calling_places(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.AST]]:
+    """A training loop, then the calls that lead to it from outside, one of each function."""
     places: list[tuple[Module, ast.AST]] = [(loop.module, loop.steps)]
     seen: set[Function | None] = set()
     for _ in range(MAX_CALLERS):
         above: list[tuple[Module, ast.AST]] = []
         for module, place in places:
             function = module.function(place)
-            if function in seen:
-                continue
-            seen.add(function)
-            walk = walk_of(program, module, loop, agreed, set(), by_clock=True)
-            walk.block(module.scope_statements(place), {BY_CLOCK}, None)
-            training = {place, *module.ancestors(place)}
-            for leaving, test in walk.exits.items():
-                around = [up for up in module.ancestors(leaving) if isinstance(up, LOOPS)]
-                left = around if isinstance(leaving, ast.Return) else around[:1]
-                if not training.isdisjoint(left):
-                    yield module, leaving, test
-            above += program.callers(function) if function is not None else []
+            if function not in seen:
+                seen.add(function)
+                yield module, place
+                above += program.callers(function) if function is not None else []
         places = above
+
+
+def leaves_loops(module: Module, place: ast.AST, leaving: Exit) -> bool:
+    """Whether an exit leaves the loop at a place, or one of those around it."""
+    around = [up for up in module.ancestors(leaving) if isinstance(up, LOOPS)]
+    left = around if isinstance(leaving, ast.Return) else around[:1]
+    return not {place, *module.ancestors(place)}.isdisjoint(left)
+
+
+@answered_once
+def walk_of_training(program: Program, loop: TrainLoop, agreed: frozenset[str]) -> DivergenceWalk:
+    """The walk through the function of a loop; ``agreed`` names calls equal on all ranks."""
+    walk = walk_of(program, loop.module, loop, {*agreed}, set())
+    walk.block(loop.scope, set(), None)
+    return walk
+
+
+@answered_once
+def walk_of_result(
+    program: Program, module: Module, loop: TrainLoop, call: ast.Call, agreed: frozenset[str]
+) -> DivergenceWalk:
+    """The walk through the function of a call that follows what the call returns."""
+    made = {f"{module.last_name(call.func)}()"}
+    walk = walk_of(program, module, loop, {*agreed}, made)
+    walk.kept.update(
+        handed_back(program, module, call), alike_of_training(program, module, loop, call)
+    )
+    walk.block(module.scope_statements(call), made, None)
+    return walk
 
 
 def own_steps_and_results(
@@ -146,8 +177,7 @@ def own_steps_and_results(
 
     Both in the function of a training loop. ``agreed`` names calls that are equal on all ranks.
     """
-    walk = walk_of(program, loop.module, loop, {*agreed}, set())
-    walk.block(loop.scope, set(), None)
+    walk = walk_of_training(program, loop, frozenset(agreed))
     return walk.steps, walk.results
 
 
@@ -155,8 +185,7 @@ def rates_by_own_batches(
     program: Program, loop: TrainLoop, agreed: Collection[str] = ()
 ) -> list[ast.stmt]:
     """Statements that set a rate to what a rank has seen of its batches."""
-    walk = walk_of(program, loop.module, loop, {*agreed}, set())
-    walk.block(loop.scope, set(), None)
+    walk = walk_of_training(program, loop, frozenset(agreed))
     return walk.rates
 
 
@@ -169,8 +198,7 @@ def changes_by_own_batches(
     outside of it. In the function of a training loop.
     """
     module = loop.module
-    walk = walk_of(program, module, loop, {*agreed}, set())
-    walk.block(loop.scope, set(), None)
+    walk = walk_of_training(program, loop, frozenset(agreed))
     seen: set[ast.If] = set()
     for stmt, test in walk.gates.items():
         if test not in seen and matters(module, stmt):
@@ -230,12 +258,7 @@ def decisions_by(
 
     All in the function that calls, each with what it decides by.
     """
-    made = {f"{module.last_name(call.func)}()"}
-    walk = walk_of(program, module, loop, {*agreed}, made)
-    walk.kept.update(
-        handed_back(program, module, call), alike_of_training(program, module, loop, call)
-    )
-    walk.block(module.scope_statements(call), made, None)
+    walk = walk_of_result(program, module, loop, call, frozenset(agreed))
     changes = [(stmt, test.test) for stmt, test in walk.gates.items() if matters(module, stmt)]
     exits = [(leaving, test.test) for leaving, test in walk.exits.items()]
     rates = [
@@ -260,8 +283,7 @@ def alike_of_training(
         return set()
     if (loop.module, function) not in program.callees(module, call):
         return set()
-    walk = walk_of(program, loop.module, loop, set(), set())
-    walk.block(loop.scope, set(), None)
+    walk = walk_of_training(program, loop, frozenset())
     own = set(walk.tainted_by)
     returned = [each.value for each in within(loop.scope, ast.Return)]
     alike: set[str] = set()
