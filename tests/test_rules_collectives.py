@@ -164,6 +164,9 @@ def mean(x):
         early="start = time.time()",
         epoch="late = torch.tensor(time.time() - start > 9)\n"
         "        torch.distributed.broadcast(late, 0)\n        if late: break")),
+    ("an error by the clock, which ends the job", "import sys, time\n" + loop(
+        early="start = time.time()",
+        epoch="if time.time() - start > 9: sys.exit('it took too long')")),
     ("a clock that nothing but a message hangs on", "import time\n" + loop(
         early="start = time.time()",
         epoch="if time.time() - start > 9:\n            print('slow')\n"
@@ -659,6 +662,15 @@ def test_a_closure_of_rank_0_sends_what_the_others_wait_for_around_it() -> None:
     for other in ("dist.broadcast(model, src=0)", "pass"):
         found_there = found("DF506", CLOSURE.format(other=other))
         assert "only rank 0 can reach it" in [each.because for each in found_there]
+
+
+@pytest.mark.parametrize("end", ["sys.exit()", "exit(0)", "raise SystemExit"])
+def test_a_run_that_ends_by_the_clock(end: str) -> None:
+    text = loop(early="start = time.time()", behind=f"if time.time() - start > 9:\n{' ' * 16}{end}")
+    text = f"import sys, time\n{text}"
+    because = [each.because for each in found("DF506", text)]
+    assert because == ["each rank leaves the training by its own clock in line 22"]
+    assert "if on_any_rank(time.time() - start > 9):" in fixed("DF506", text)
 
 
 def test_who_calls_the_training_asks_its_clock_too() -> None:

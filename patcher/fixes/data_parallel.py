@@ -9,6 +9,7 @@ from collections.abc import Collection
 from ...record import record
 from ..analysis.language.call_graph import callees_by_name, reachable_from
 from ..analysis.language.conditions import condition
+from ..analysis.language.process_exits import exit_call
 from ..analysis.models.conversions import converted_model
 from ..analysis.training.program import Program
 from ..source.module import Module
@@ -284,9 +285,7 @@ def leaves_before_training(program: Program, module: Module, stmt: ast.stmt) -> 
             block = up.body if any(item is child for item in up.body) else up.orelse
             end = block[-1] if block else None
             leaves = isinstance(end, ast.Return | ast.Raise) or (
-                isinstance(end, ast.Expr)
-                and isinstance(end.value, ast.Call)
-                and module.last_name(end.value.func) in ("exit", "_exit", "quit")
+                end is not None and exit_call(module, end) is not None
             )
             if leaves and not any(
                 loop.module is module and is_inside(loop.steps, up) for loop in program.train_loops

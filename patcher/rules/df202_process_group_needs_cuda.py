@@ -18,6 +18,7 @@ from collections.abc import Iterator
 
 from ..analysis.language.conditions import condition, tests_that_hold
 from ..analysis.language.liveness import entry_points
+from ..analysis.language.process_exits import exit_call
 from ..analysis.ranks.rank_reach import is_rank_test
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
@@ -39,7 +40,6 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 
-EXITS = ("sys.exit", "exit", "quit", "SystemExit")
 
 DESTROY = """\
 if torch.distributed.is_initialized():
@@ -274,10 +274,8 @@ def missing_destroy(module: Module) -> Iterator[Finding]:
 
 def exit_status(module: Module, stmt: ast.stmt) -> ast.Call | None:
     """The call of a statement that ends the process: ``sys.exit(main())``."""
-    value = stmt.exc if isinstance(stmt, ast.Raise) else getattr(stmt, "value", None)
-    if not isinstance(value, ast.Call) or module.dotted(value.func) not in EXITS:
-        return None
-    return value if len(value.args) < 2 and not value.keywords else None
+    call = exit_call(module, stmt)
+    return call if call is not None and len(call.args) < 2 and not call.keywords else None
 
 
 def before_exit(module: Module, stmt: ast.stmt, status: ast.Call) -> tuple[Edit, ...]:

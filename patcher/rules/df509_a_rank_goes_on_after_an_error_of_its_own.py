@@ -16,6 +16,7 @@ Source       torch.nn.parallel.DistributedDataParallel, torch.distributed.init_p
 import ast
 from collections.abc import Iterator
 
+from ..analysis.language.process_exits import exit_call
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, backward_calls
 from ..editing.edits import Import, Insert
@@ -98,18 +99,13 @@ def swallows(module: Module, handler: ast.ExceptHandler) -> bool:
     if handler.type is not None and not set(names) & set(OWN_ERRORS):
         return False
     told = [stmt for stmt in handler.body if mentions(stmt, "is_initialized")]
-    return not always_raises(handler.body) and not told
+    return not always_raises(module, handler.body) and not told
 
 
-def always_raises(body: list[ast.stmt]) -> bool:
+def always_raises(module: Module, body: list[ast.stmt]) -> bool:
     """Whether a block raises, or ends the process, on each way through it."""
     last = body[-1]
     if isinstance(last, ast.If):
-        return bool(last.orelse) and always_raises(last.body) and always_raises(last.orelse)
-    is_exit = (
-        isinstance(last, ast.Expr)
-        and isinstance(last.value, ast.Call)
-        and isinstance(last.value.func, ast.Name | ast.Attribute)
-        and ast.unparse(last.value.func) in ("exit", "quit", "sys.exit", "os._exit")
-    )
-    return isinstance(last, ast.Raise) or is_exit
+        blocks = (last.body, last.orelse)
+        return bool(last.orelse) and all(always_raises(module, block) for block in blocks)
+    return isinstance(last, ast.Raise) or exit_call(module, last) is not None

@@ -20,6 +20,7 @@ from collections.abc import Iterator
 
 from ..analysis.effects.path_text import text_of_path
 from ..analysis.effects.written_paths import names_rank
+from ..analysis.language.process_exits import exit_call
 from ..analysis.ranks.before_group import runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, is_doubtful, roles_reaching
 from ..analysis.training.program import Program
@@ -128,11 +129,7 @@ def all_look(module: Module, stmt: Test, made: ast.Call) -> tuple[Edit, ...]:
 
 def ends(module: Module, stmt: ast.stmt) -> bool:
     """``raise`` and ``sys.exit()``."""
-    return isinstance(stmt, ast.Raise) or (
-        isinstance(stmt, ast.Expr)
-        and isinstance(stmt.value, ast.Call)
-        and module.dotted(stmt.value.func) in ("sys.exit", "exit", "quit")
-    )
+    return isinstance(stmt, ast.Raise) or exit_call(module, stmt) is not None
 
 
 def refusing_call(module: Module, stmt: Test) -> ast.Call | None:

@@ -34,6 +34,7 @@ from ..language.first_rounds import first_round_comes_to
 from ..language.names import answered_once
 from ..language.objects import class_of, method_of
 from ..language.passed_arguments import argument_for_parameter
+from ..language.process_exits import EXITS
 from ..ranks.rank_reach import RANKS, Role, roles_reaching_in_function, value_for_role
 from ..training.frameworks import COLLECTIVE_METHODS, COLLECTIVES
 from ..training.program import Program
@@ -179,7 +180,7 @@ def _written_in(program: Program, module: Module) -> Iterator[tuple[Effect, File
             continue  # of a library's copy beside the script
         yield Effect(Kind(use.what), module, use.call), use
     for call in module.calls_to("exit", "_exit", "quit"):
-        if module.dotted(call.func) in ("exit", "quit", "sys.exit", "os._exit"):
+        if module.dotted(call.func) in EXITS:
             yield Effect(Kind.EXIT, module, call), None
     for stmt in module.nodes(ast.Raise):
         if stmt.exc is not None and any(n.id == "SystemExit" for n in everywhere(stmt, ast.Name)):

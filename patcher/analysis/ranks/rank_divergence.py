@@ -19,6 +19,7 @@ from ...source.tree import (
 )
 from ..language.names import answered_once
 from ..language.passed_arguments import argument_for_parameter
+from ..language.process_exits import ends_well
 from ..language.results import handed_back
 from ..training.chosen_optimizers import is_optimizer_class
 from ..training.program import Program
@@ -111,7 +112,7 @@ def own_parameters_of(
 
 def clock_exits(
     program: Program, loop: TrainLoop, agreed: set[str]
-) -> Iterator[tuple[Module, Exit, ast.If]]:
+) -> Iterator[tuple[Module, ast.stmt, ast.If]]:
     """Exits from training by the time of day, of which each rank asks its own clock.
 
     Each with the outermost such test around it; also in the functions that call the loop's.
@@ -121,7 +122,8 @@ def clock_exits(
     for module, place in calling_places(program, loop):
         walk = walk_of(program, module, loop, agreed, set(), by_clock=True)
         walk.block(module.scope_statements(place), {BY_CLOCK}, None)
-        for leaving, test in walk.exits.items():
+        ends = {stmt: test for stmt, test in walk.gates.items() if ends_well(module, stmt)}
+        for leaving, test in {**walk.exits, **ends}.items():
             if leaves_loops(module, place, leaving):
                 yield module, leaving, test
 
@@ -141,10 +143,10 @@ def calling_places(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, 
         places = above
 
 
-def leaves_loops(module: Module, place: ast.AST, leaving: Exit) -> bool:
+def leaves_loops(module: Module, place: ast.AST, leaving: ast.stmt) -> bool:
     """Whether an exit leaves the loop at a place, or one of those around it."""
     around = [up for up in module.ancestors(leaving) if isinstance(up, LOOPS)]
-    left = around if isinstance(leaving, ast.Return) else around[:1]
+    left = around[:1] if isinstance(leaving, ast.Break | ast.Continue) else around
     return not {place, *module.ancestors(place)}.isdisjoint(left)
 
 
