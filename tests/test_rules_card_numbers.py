@@ -168,7 +168,12 @@ if 'LOCAL_RANK' in os.environ and args.device.startswith('cuda'):
 
 
 @pytest.mark.parametrize(
-    "option", ["default='cuda:0'", "type=str, default='cpu', choices=['cpu', 'cuda:0', 'cuda:1']"]
+    "option",
+    [
+        "default='cuda:0'",
+        "type=str, default='cpu', choices=['cpu', 'cuda:0', 'cuda:1']",
+        "default='cpu'",
+    ],
 )
 def test_an_option_that_names_a_card_is_read_as_the_ranks_own(option: str) -> None:
     text = OPTION.format(group=GROUP, option=option, read="")
@@ -186,7 +191,13 @@ def test_an_option_of_that_name_may_be_the_cpu() -> None:
     assert found("DF206", new) == []
 
 
-@pytest.mark.parametrize("option", ["default='cuda'", "type=int, default=0", "default=None"])
+@pytest.mark.parametrize(
+    "option",
+    [
+        *("default='cuda'", "type=int, default=0", "default=None"),
+        "default='cpu', choices=['cpu', 'cuda']",
+    ],
+)
 def test_an_option_that_names_no_card_is_left_alone(option: str) -> None:
     assert found("DF206", OPTION.format(group=GROUP, option=option, read="")) == []
 

@@ -6,6 +6,7 @@ import ast
 import re
 from collections.abc import Iterator
 
+from ...recipes.script_flags import Option
 from ...record import record
 from ..analysis.training.program import Program
 from ..editing.edits import Edit, Guard, Import, Rewrite
@@ -43,8 +44,15 @@ def card_options(program: Program) -> list[CardOption]:
         and (
             any(map(is_card_text, everywhere(option.call, ast.Constant)))
             or (option.default == "cuda" and CARD.fullmatch(option.dest))
+            or (option.default == "cpu" and may_be_told_a_card(option))
         )
     ]
+
+
+def may_be_told_a_card(option: Option) -> bool:
+    """Whether a card is had by its name alone, ``--device cuda:0``, of whatever number."""
+    takes_any = isinstance(option.call, ast.Call) and keyword(option.call, "choices") is None
+    return takes_any and "device" in option.dest
 
 
 def is_plain_text(call: ast.Call) -> bool:
