@@ -39,6 +39,7 @@ BAD = [
     pytest.param(["explain", "DF999"], "no rule DF999", id="unknown code"),
     pytest.param(["check", "--select", "XY", "{folder}/run.py"], "starts with XY", id="selection"),
     pytest.param(["check", "{folder}/cookie.py"], "cannot be decoded", id="unknown encoding"),
+    pytest.param(["check", "{folder}/book.ipynb"], "nbconvert --to script", id="a notebook"),
     pytest.param(["check", "{folder}/null.py"], "null.py:1: not valid Python", id="null bytes"),
 ]
 
@@ -49,6 +50,7 @@ def test_bad_input_is_one_line_and_exit_2(
 ) -> None:
     (tmp_path / "bad.py").write_text("import torch\nprint 'Python 2'\n")
     (tmp_path / "cookie.py").write_text("# coding: nonsense\nimport torch\n")
+    (tmp_path / "book.ipynb").write_text('{"cells": [{"source": ["import torch"]}]}')
     (tmp_path / "null.py").write_bytes(b"import torch\0\n")
     (tmp_path / "empty").mkdir()
     before = {path: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()}

@@ -6,6 +6,7 @@ import codecs
 import errno
 import io
 import os
+import shlex
 import stat
 import tokenize
 from pathlib import Path
@@ -56,8 +57,14 @@ class Source:
 def decode(name: str, data: bytes) -> Source:
     """Decode a file's bytes by its PEP 263 cookie or BOM.
 
-    Raises InputError when the cookie names no known encoding or the bytes are not valid in it.
+    Raises InputError when the cookie names no known encoding, or the bytes are not valid in it, and
+    for a notebook, whose text would be taken for one expression of Python.
     """
+    if name.endswith(".ipynb"):
+        raise InputError(
+            f"{name}: a notebook, no script; `jupyter nbconvert --to script {shlex.quote(name)}` "
+            "makes one of it"
+        )
     try:
         encoding = encoding_of(data)
         bom = data.startswith(BOM)
