@@ -217,7 +217,7 @@ def test_a_function_of_each_step_draws_its_batch(
     path = tmp_path / "train.py"
     path.write_text(IN_A_FUNCTION.format(test=test, then=then))
     diff = patch(path).diff()
-    assert "over_ranks(model)(next(batches))" in diff
+    assert "over_ranks(model, find_unused_parameters=True)(next(batches))" in diff
     assert "loader.sampler.set_epoch(loader.sampler.epoch + 1)" in diff
     assert ("mean_of_ranks(loss)" in diff) is is_told
 

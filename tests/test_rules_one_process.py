@@ -125,7 +125,7 @@ REPAIRED = """\
 +def sum_of_ranks(loss): ...
 +
 +
-+def over_ranks(model): ...
++def over_ranks(model, **options): ...
 
 @@ -8,4 +28,4 @@
      optimizer = torch.optim.SGD(model.parameters(), 0.1)
@@ -231,7 +231,7 @@ def test_batches_that_are_bound_anew_in_each_step_do_not_follow_each_other() -> 
         forward="x, y = x.cuda(), y.cuda()\n        loss = criterion(model(x), y)\n"
         "        loss.backward()",
     ).replace("for batch in", "for x, y in")
-    assert "loss = criterion(over_ranks(model)(x), y)" in fixed("DF204", text)
+    assert "criterion(over_ranks(model, find_unused_parameters=True)(x), y)" in fixed("DF204", text)
 
 
 MICRO_BATCHES = """
@@ -771,7 +771,7 @@ def test_each_module_gets_what_it_uses_itself(tmp_path: Path) -> None:
     result = patch(tmp_path / "main.py")
     assert result.refusal == ""
     main, loop = sorted(result.changes, key=lambda each: each.source.name, reverse=True)
-    assert "over_ranks(self.model)(batch)" in loop.text
+    assert "over_ranks(self.model, find_unused_parameters=True)(batch)" in loop.text
     assert "init_process_group" not in loop.text
     assert "init_process_group" in main.text
     assert "over_ranks" not in main.text
@@ -888,5 +888,5 @@ class Net(torch.nn.Linear):
 def test_a_step_may_call_a_method_that_saves_its_model(body: str, step: str, wraps: bool) -> None:
     text = script(SAVING.format(body=body), step=f"optimizer.step()\n        {step}")
     new = fixed("DF204", text.replace("torch.nn.Linear(2, 2)", "Net(2, 2)"))
-    assert ("over_ranks(model)(batch)" in new) is wraps
+    assert ("over_ranks(model" in new) is wraps
     assert ("average_gradients(optimizer)" in new) is not wraps  # also of what it computes

@@ -28,13 +28,13 @@ def is_main_process():
     return not torch.distributed.is_initialized() or torch.distributed.get_rank() == 0
 
 
-def over_ranks(model):
+def over_ranks(model, **options):
     """The model, its gradients averaged over the ranks; itself where none are computed."""
     if not (torch.is_grad_enabled() and torch.distributed.is_initialized()):
         return model
     ddp = getattr(over_ranks, "ddp", None)
     if ddp is None or ddp.module is not model:
-        ddp = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+        ddp = torch.nn.parallel.DistributedDataParallel(model, **options)
         over_ranks.ddp = ddp
     return ddp
 

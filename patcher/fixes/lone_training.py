@@ -25,6 +25,7 @@ from ..analysis.models.frozen_parameters import freeze_switches
 from ..analysis.models.new_parts import new_parts
 from ..analysis.models.past_wrapper import part_called_elsewhere, returned_weight
 from ..analysis.models.trained_models import lone_tensors, names_given
+from ..analysis.models.unused_parameters import all_get_gradients
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import SHARED
 from ..analysis.training.between_trainings import is_reached_in_training, training_loops
@@ -194,7 +195,9 @@ def forward_through_ddp(program: Program, loops: list[TrainLoop]) -> list[tuple[
         module, calls = forward_calls(program, loop, models)
         for call in calls:
             model = module.text(call.func).removesuffix(".forward")
-            edits[call] = module, Rewrite(call.func, f"{SHARED}({model})")
+            # Without it torch raises in the second step where a parameter gets no gradient.
+            option = "" if all_get_gradients(program, model) else ", find_unused_parameters=True"
+            edits[call] = module, Rewrite(call.func, f"{SHARED}({model}{option})")
     needed: list[Edit] = [Define(SHARED), Import("torch")]
     modules = dict.fromkeys(module for module, _ in edits.values())
     return [*edits.values(), *((module, edit) for module in modules for edit in needed)]

@@ -296,7 +296,7 @@ def find_unused_edits(call: ast.Call) -> Iterator[Edit]:
             yield Rewrite(word.value, "True")
     elif static is not None:  # the graph changes when parameters are thawed
         yield Rewrite(static, "find_unused_parameters=True")
-    else:
+    elif not any(each.arg is None for each in call.keywords):  # **options may tell it
         last = last_argument(call)
         assert last is not None
         yield Rewrite(last, ", find_unused_parameters=True", after=True)
