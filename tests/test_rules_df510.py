@@ -303,6 +303,52 @@ def test_the_best_weights_are_chosen_by_the_loss_of_all_ranks(
     assert ("mean_of_ranks" in fixed("DF510", text)) is bool(line)
 
 
+KEEPER = """
+class Keeper:
+    def __init__(self):
+        self.best = 9.0
+    def __call__(self, loss, net):
+        if loss < self.best:
+            {does}
+
+def keep(net, score):
+    if score < 0.1:
+        torch.save(net.state_dict(), 'best.pt')
+
+keeper = Keeper()
+"""
+SAVE = "torch.save(net.state_dict(), 'best.pt')"
+
+
+@pytest.mark.parametrize(
+    ("does", "told", "line"),
+    [
+        (SAVE, "keeper(total, net)", "keeper(mean_of_ranks(total), net)"),
+        (SAVE, "keep(net, score=total / 9)", "keep(net, score=mean_of_ranks(total / 9))"),
+        (SAVE, "keep(net, total.worst)", "keep(net, total.worst)"),
+        (SAVE, "keeper(epoch, net)", None),
+        (SAVE, "keeper(mean_of_ranks(total), net)", None),
+        ("self.best = loss", "keeper(total, net)", None),
+    ],
+)
+def test_who_keeps_the_best_weights_is_told_the_loss_of_all_ranks(
+    does: str, told: str, line: str | None
+) -> None:
+    text = KEPT.format(group=OUR_GROUP, test=told) + KEEPER.format(does=does)
+    severities = [] if line is None else [Severity.DEGRADED]
+    assert [each.severity for each in found("DF510", text)] == severities
+    assert (line or told) in fixed("DF510", text)
+
+
+def test_who_keeps_the_best_weights_is_told_what_the_training_returns() -> None:
+    text = script(f"{CALL}\nkeeper(loss, net)") + KEEPER.format(does=SAVE)
+    (one,) = found("DF510", text)
+    assert (one.severity, one.because) == (
+        Severity.NOTE,
+        "train returns the loss of this rank's batches, and line 23 decides by it",
+    )
+
+
 def test_the_best_weights_are_chosen_by_what_the_training_returns() -> None:
     text = script(f"{CALL}\nif loss < 1:\n    torch.save(net.state_dict(), 'best.pt')")
     (one,) = found("DF510", text)

@@ -2,10 +2,11 @@
 
 What         A schedule steps by the loss of the training, as ReduceLROnPlateau does, or the epoch
              loop is left by it; or the script sets or lowers its rate, loads or keeps the best
-             weights, or comes to an evaluation in which ranks wait for each other, by it. The loss
-             is that of one rank's batches. So does LBFGS, by what its closure returns. An exit in
-             the function of the training loop itself is DF506's. A warning where weights are kept
-             by it; a note where such a script knows ranks: it may mean rank 0's.
+             weights, or comes to an evaluation in which ranks wait for each other, by it; also in a
+             function that it tells the loss. The loss is that of one rank's batches. So does LBFGS,
+             by what its closure returns. An exit in the function of the training loop itself is
+             DF506's. A warning where weights are kept by it; a note where such a script knows
+             ranks: it may mean rank 0's.
 At run time  Ranks lower their learning rate in different epochs. From then on their weights part,
              although the gradients are averaged: DistributedDataParallel compares no weights. A
              rank that leaves alone makes its peers wait until the time-out. The best epoch is that
@@ -35,8 +36,11 @@ from ..analysis.ranks.rank_divergence import (
     keeps_weights,
     own_steps_and_results,
     rates_by_own_batches,
+    walk_of_result,
+    walk_of_training,
 )
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
+from ..analysis.ranks.told_losses import told_losses
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop
 from ..editing.edits import Define, Edit, Insert, Rewrite
@@ -106,6 +110,25 @@ def changed(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[Fin
                 edits = agreement(program, loop, stmt, test, names)
                 because = f"line {test.lineno} decides by the loss of this rank's batches"
                 yield of_kind(program, matters, Finding(loop.module, stmt, because, edits))
+    yield from decided_below(program, loop, agreed)
+
+
+def decided_below(program: Program, loop: TrainLoop, agreed: set[str]) -> Iterator[Finding]:
+    """The findings for a function that is told the loss, and keeps the best weights by it."""
+    module = loop.module
+    walk = walk_of_training(program, loop, frozenset(agreed))
+    for call, value in told_losses(program, walk, keeps_weights, agreed):
+        edits: tuple[Edit, ...] = ()
+        if (
+            is_a_number(module, value)
+            and in_lock_step(loop, module.statement(call))
+            and loop.steps not in module.ancestors(call)
+            and roles_reaching(program, module, call) >= RANKS
+        ):
+            text = f"mean_of_ranks({module.text(value)})"
+            edits = (Rewrite(value, text), Define("mean_of_ranks"))
+        because = f"{module.text(call.func)}() decides by the loss of this rank's batches"
+        yield of_kind(program, keeps_weights, Finding(module, call, because, edits))
 
 
 def agreement(
@@ -272,11 +295,13 @@ def places_by(
     agreed: set[str],
 ) -> list[Decision]:
     """Where the function of a call decides by what it returns: schedules, exits and changes."""
-    return [
+    decided = [
         (each, by)
         for each, by in decisions_by(program, module, loop, call, matters, agreed)
         if not isinstance(each, ast.Call) or is_schedule(module, each)
     ]
+    walk = walk_of_result(program, module, loop, call, frozenset(agreed))
+    return [*decided, *told_losses(program, walk, matters, agreed)]
 
 
 def mean_behind(

@@ -71,6 +71,7 @@ class DivergenceWalk:
     steps: list[ast.Call]  # of a schedule, by this rank's data
     results: list[ast.Return]  # that hand on this rank's data
     rates: list[ast.stmt]  # that set a rate to this rank's data, under no such test
+    told: dict[ast.Call, list[ast.expr]]  # statements by which all ranks tell something their own
     kept: set[str]  # names of what calls hand back as it was
     by_clock: bool  # nothing differs but the time
     wherever_from: bool = False  # ranks have batches of their own also of a loader that is unknown
@@ -230,6 +231,9 @@ class DivergenceWalk:
             self.steps.append(call)
         if depends and gate is None and stmt not in self.rates and self.sets_rate(call):
             self.rates.append(stmt)
+        if depends and gate is None:
+            values = argument_values(call)
+            self.told[call] = [each for each in values if self.depends_on(each, tainted)]
         if last in IN_PLACE_COLLECTIVES:
             tainted -= {self.name_of(arg) for arg in argument_values(call)}
         elif isinstance(call.func, ast.Attribute) and last in MUTATORS:

@@ -314,7 +314,7 @@ def walk_of(
     agreeing = AGREEING_CALLS | SHAPE_ATTRIBUTES | agreed
     kinds = (by_clock, wherever_from)
     return DivergenceWalk(
-        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], [], set(), *kinds
+        program, module, loop, agreeing, sharded, {}, {}, {}, {}, [], [], [], {}, set(), *kinds
     )
 
 
