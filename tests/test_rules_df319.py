@@ -285,6 +285,62 @@ def test_a_table_that_steps_fill_and_rank_0_saves_is_told(end: str) -> None:
     assert finding.because == "each rank puts its own batches into table, and rank 0's is saved"
 
 
+RETURNED = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+def train(model, loader):
+    seen, losses = [], []
+    for x, y in loader:
+        out = model(x)
+        loss = out.mean()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+        seen.append(out.detach())
+    return sum(losses), torch.cat(seen)
+
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(Net())
+loss, rows = train(model, DataLoader(data, sampler=DistributedSampler(data)))
+torch.save({saved})
+"""
+COLLECTED = {
+    "at once": ("seen.append(features.detach())", "torch.save(torch.cat(seen), 'seen.pt')"),
+    "by another name": ("seen.append(y)", "rows = {'y': seen}\n    pickle.dump(rows, file)"),
+    "more at a time": ("seen.extend(y.tolist())", "pandas.DataFrame(seen).to_csv('seen.csv')"),
+}
+HISTORIES = {
+    "losses": ("seen.append(loss.detach())", "torch.save(seen, 'losses.pt')"),
+    "a number of each step": ("seen.append((y == 1).sum())", "torch.save(seen, 'ones.pt')"),
+    "a score of all": ("seen.append(y)", "json.dump({'f1': f1(seen)}, file)"),
+    "what ranks have put together": (
+        "seen.append(y)",
+        "gather(seen)\n    torch.save(seen, 'seen.pt')",
+    ),
+    "a file of each rank": ("seen.append(y)", "torch.save(seen, f'{rank}.pt')"),
+    "a list for each batch": ("seen = []\n        seen.append(y)", "torch.save(seen, 'y.pt')"),
+    "nothing that is saved": ("seen.append(y)", "print(seen)"),
+}
+
+
+@pytest.mark.parametrize(("after", "end"), COLLECTED.values(), ids=COLLECTED)
+def test_a_list_of_what_steps_have_seen_and_rank_0_saves_is_told(after: str, end: str) -> None:
+    (finding,) = found("DF319", script(before="seen = []", after=after, end=end))
+    assert finding.because == "each rank puts its own batches into seen, and rank 0's is saved"
+
+
+def test_a_list_that_the_callers_of_a_training_save_is_told() -> None:
+    text = RETURNED.format(saved="rows, 'rows.pt'")
+    assert [each.at.lineno for each in found("DF319", text)] == [12]
+    assert found("DF319", RETURNED.format(saved="loss, 'loss.pt'")) == []
+
+
+@pytest.mark.parametrize(("after", "end"), HISTORIES.values(), ids=HISTORIES)
+def test_what_is_no_list_of_all_examples_is_left_alone(after: str, end: str) -> None:
+    assert found("DF319", script(before="seen = []", after=after, end=end)) == []
+
+
 @pytest.mark.parametrize(
     "line",
     [

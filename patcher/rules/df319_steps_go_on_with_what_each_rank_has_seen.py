@@ -3,7 +3,8 @@
 What         Training steps keep something of their batches in a tensor, a list or an object outside
              of the model, and later losses are made of it: prototypes of classes, a bank of
              features, each example's last loss or soft label, a threshold that follows the scores.
-             Or a table that steps fill by the numbers of their examples is saved behind them.
+             Or a table that steps fill by the numbers of their examples is saved behind them, or a
+             list of what they have seen of each.
 At run time  Each rank keeps what comes of its own part of the batches: ranks have other prototypes,
              know of an example what it was when they last had it, and fill a queue N times more
              slowly. Where the next epoch's examples are chosen by it, ranks choose others. A table
@@ -18,6 +19,7 @@ Source       torch.nn.parallel.DistributedDataParallel (shares gradients, and bu
 
 from collections.abc import Iterator
 
+from ..analysis.batches.saved_collections import saved_collections
 from ..analysis.batches.saved_tables import saved_tables
 from ..analysis.batches.seen_by_ranks import kept_of_batches
 from ..analysis.models.wrapping import loops_that_step
@@ -34,6 +36,6 @@ def findings(program: Program) -> Iterator[Finding]:
         for stmt, name in kept_of_batches(program, loop):
             because = f"each rank puts its own batches into {name}, which losses are made of"
             yield Finding(loop.module, stmt, because)
-        for stmt, name in saved_tables(loop):
+        for stmt, name in (*saved_tables(loop), *saved_collections(program, loop)):
             because = f"each rank puts its own batches into {name}, and rank 0's is saved"
             yield Finding(loop.module, stmt, because)
