@@ -81,6 +81,15 @@ def first_on_main(make):
     return made if torch.distributed.get_rank() == 0 else make()
 
 
+def meet_in_folder_of_rank_0():
+    """Change into the folder that rank 0 works in, which hydra has named by its clock."""
+    if torch.distributed.is_initialized():
+        folder = [os.getcwd()]
+        torch.distributed.broadcast_object_list(folder)
+        os.makedirs(folder[0], exist_ok=True)  # of another machine, perhaps
+        os.chdir(folder[0])
+
+
 def share_of_batches(batches):
     """The batches of this rank: ranks take turns, and share the last ones if too few are left."""
     if not torch.distributed.is_initialized():

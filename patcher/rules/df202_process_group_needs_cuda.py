@@ -18,10 +18,10 @@ from collections.abc import Iterator
 
 from ..analysis.language.conditions import condition, tests_that_hold
 from ..analysis.language.liveness import entry_points
-from ..analysis.language.process_exits import exit_call
+from ..analysis.language.process_exits import exit_call, runs_command
 from ..analysis.ranks.rank_reach import is_rank_test
 from ..analysis.training.program import Program
-from ..editing.edits import Edit, Guard, Import, Insert, Rewrite
+from ..editing.edits import Edit, Guard, Import, Insert, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import is_plain_object
 from ..fixes.process_group import arguments_name, on_cuda_test, one_hour, use_cuda_test
@@ -40,10 +40,16 @@ from ..source.tree import (
 
 CODE, SEVERITY, SAFETY = "DF202", Severity.ERROR, Safety.SAFE
 
-
 DESTROY = """\
 if torch.distributed.is_initialized():
     torch.distributed.destroy_process_group()"""
+COMMAND = """\
+try:
+    {}
+except SystemExit as ended:  # a command ends the process itself
+    if not ended.code and torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+    raise"""
 
 
 def findings(program: Program) -> Iterator[Finding]:
@@ -263,6 +269,8 @@ def missing_destroy(module: Module) -> Iterator[Finding]:
     end = guard.body[-1] if guard else anchor
     if (status := exit_status(module, end)) is not None:
         edits = before_exit(module, end, status)
+    elif runs_command(module, end):
+        edits = (Replace(end, COMMAND.format(module.text(end))),)
     yield Finding(
         module,
         anchor,
