@@ -1877,6 +1877,19 @@ FIX = [
         +            if last_micro_step:
                          optimizer.step()
         """),  # noqa: E501
+    ("DF703", "clipped once a step, where the end of an epoch steps already",
+        training(
+            test="(step + 1) % args.accumulation == 0 or step + 1 == len(loader)",
+            clip="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+            head="pass",
+        ), """
+        @@ -16,3 +16,4 @@
+                     loss.backward()
+        -            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        +            if (step + 1) % args.accumulation == 0 or step + 1 == len(loader):
+        +                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                     if (step + 1) % args.accumulation == 0 or step + 1 == len(loader):
+        """),
     ("DF706", "a line that can only raise goes", training(close="train_iterator.close()"), """
         @@ -22,3 +22,2 @@
                          if global_step > args.max_steps:

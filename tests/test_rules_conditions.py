@@ -107,6 +107,13 @@ def test_clipping_under_the_name_of_the_step_test_stays() -> None:
     assert sum("no loss" not in each.because for each in found("DF703", CLIPPING)) == 1
 
 
+def test_clipping_stays_where_the_body_counts_what_the_step_test_asks() -> None:
+    step = "        if n % args.accumulation == 0 or step + 1 == len(loader):\n            {}"
+    clip = "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1)\n        n += 1\n"
+    text = ACCUMULATION.format(step=clip + step.format("optimizer.step()\n"))
+    assert "clips after every micro-batch" not in {f.because for f in found("DF703", text)}
+
+
 SETUP = {
     "else": """
         if args.local_rank == -1 or args.no_cuda:
