@@ -31,9 +31,7 @@ from .wording import comma_list, describe_change, first_few, group_by_problem
 DDPFIX_IMPORT_ERROR = f"No module named '{__name__.partition('.')[0]}"
 """How the error of a script begins that imports ddpfix in a run where that import must fail."""
 _ARGUMENTS = re.compile(r"(args|training)[^/]*\.(bin|pt|pkl)$")
-_CARDS = re.compile(
-    r"((n|num|number|count)?[ _-]*(of )?)(gpus?|cards?|devices?)([ _-]count)?", re.I
-)
+_CARDS = re.compile(r"((n|num|number|count)?[ _-]*(of )?)(gpus?|cards?|devices?)(_count)?", re.I)
 _POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
 
 
