@@ -1494,6 +1494,29 @@ FIX = [
         +    seen = gathered(seen)
              print(sum(scores) / seen)
         """),  # noqa: E501
+    ("DF501", "a test for a lone process goes with what ranks save instead",
+        evaluation() + textwrap.dedent("""
+        def main(args, m, d):
+            if args.local_rank == -1:
+                if evaluate(args, m, d) > args.best:
+                    path = args.best_path
+                    torch.save(m.state_dict(), path)
+            else:
+                path = args.last_path
+                torch.save(m.state_dict(), path)
+        """), """
+        @@ -18,8 +18,4 @@
+         def main(args, m, d):
+        -    if args.local_rank == -1:
+        -        if evaluate(args, m, d) > args.best:
+        -            path = args.best_path
+        -            torch.save(m.state_dict(), path)
+        -    else:
+        -        path = args.last_path
+        +    if evaluate(args, m, d) > args.best:
+        +        path = args.best_path
+                 torch.save(m.state_dict(), path)
+        """),
     ("DF501", "an evaluation among the training statements, kept to rank 0", """
         import torch
         def main(args, model, data):
