@@ -1494,6 +1494,29 @@ FIX = [
         +    seen = gathered(seen)
              print(sum(scores) / seen)
         """),  # noqa: E501
+    ("DF501", "a test for a lone process goes with what ranks save instead",
+        evaluation() + textwrap.dedent("""
+        def main(args, m, d):
+            if args.local_rank == -1:
+                if evaluate(args, m, d) > args.best:
+                    path = args.best_path
+                    torch.save(m.state_dict(), path)
+            else:
+                path = args.last_path
+                torch.save(m.state_dict(), path)
+        """), """
+        @@ -18,8 +18,4 @@
+         def main(args, m, d):
+        -    if args.local_rank == -1:
+        -        if evaluate(args, m, d) > args.best:
+        -            path = args.best_path
+        -            torch.save(m.state_dict(), path)
+        -    else:
+        -        path = args.last_path
+        +    if evaluate(args, m, d) > args.best:
+        +        path = args.best_path
+                 torch.save(m.state_dict(), path)
+        """),
     ("DF501", "an evaluation among the training statements, kept to rank 0", """
         import torch
         def main(args, model, data):
@@ -1877,6 +1900,19 @@ FIX = [
         +            if last_micro_step:
                          optimizer.step()
         """),  # noqa: E501
+    ("DF703", "clipped once a step, where the end of an epoch steps already",
+        training(
+            test="(step + 1) % args.accumulation == 0 or step + 1 == len(loader)",
+            clip="torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)",
+            head="pass",
+        ), """
+        @@ -16,3 +16,4 @@
+                     loss.backward()
+        -            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        +            if (step + 1) % args.accumulation == 0 or step + 1 == len(loader):
+        +                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+                     if (step + 1) % args.accumulation == 0 or step + 1 == len(loader):
+        """),
     ("DF706", "a line that can only raise goes", training(close="train_iterator.close()"), """
         @@ -22,3 +22,2 @@
                          if global_step > args.max_steps:

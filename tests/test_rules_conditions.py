@@ -107,6 +107,44 @@ def test_clipping_under_the_name_of_the_step_test_stays() -> None:
     assert sum("no loss" not in each.because for each in found("DF703", CLIPPING)) == 1
 
 
+def test_clipping_stays_where_the_body_counts_what_the_step_test_asks() -> None:
+    step = "        if n % args.accumulation == 0 or step + 1 == len(loader):\n            {}"
+    clip = "        torch.nn.utils.clip_grad_norm_(model.parameters(), 1)\n        n += 1\n"
+    text = ACCUMULATION.format(step=clip + step.format("optimizer.step()\n"))
+    assert "clips after every micro-batch" not in {f.because for f in found("DF703", text)}
+
+
+@pytest.mark.parametrize(
+    "instead",
+    [
+        "torch.distributed.barrier()",
+        "torch.save(m.state_dict(), args.path)\n        return",
+        "other = torch.save(m.state_dict(), args.path)",
+        "schedule(m)",
+    ],
+)
+def test_what_ranks_do_instead_of_an_evaluation_stays_where_they_do_not_only_save(
+    instead: str,
+) -> None:
+    text = f"""\
+import torch
+from torch.utils.data import DataLoader
+torch.distributed.init_process_group("gloo")
+def evaluate(args, m, d):
+    m.eval()
+    total = 0.0
+    for batch in DataLoader(d):
+        total += m(batch)
+    return total
+def main(args, m, d):
+    if args.local_rank == -1:
+        evaluate(args, m, d)
+    else:
+        {instead}
+"""
+    assert [each.edits for each in found("DF501", text)] == [()]
+
+
 SETUP = {
     "else": """
         if args.local_rank == -1 or args.no_cuda:

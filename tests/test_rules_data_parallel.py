@@ -686,6 +686,33 @@ FIX = [
         +        model = torch.nn.DataParallel(model, device_ids=[torch.cuda.current_device()] if torch.distributed.is_initialized() and torch.cuda.is_available() else args.cards)
              model.load_state_dict(weights)
         """),  # noqa: E501
+    ("DF303", "a wrapper of several cards goes where the script saves keys without it", """
+        import torch
+        torch.distributed.init_process_group('gloo', timeout=t)
+        def evaluate(args, data):
+            other = Net()
+            if args.n_gpu > 1:
+                other = torch.nn.DataParallel(other)
+            other.load_state_dict(torch.load(args.path, map_location='cpu'), strict=False)
+            other.eval()
+            for batch in torch.utils.data.DataLoader(data):
+                other(batch)
+        def save(model, path):
+            bare = model.module if hasattr(model, 'module') else model
+            torch.save(bare.state_dict(), path)
+        def start(args, model):
+            if args.head in model.state_dict():
+                model.state_dict()[args.head].zero_()
+            if args.n_gpu > 1 and not torch.distributed.is_initialized():
+                model = torch.nn.DataParallel(model)
+            return model
+        """, """
+        @@ -4,4 +4,2 @@
+             other = Net()
+        -    if args.n_gpu > 1:
+        -        other = torch.nn.DataParallel(other)
+             other.load_state_dict(torch.load(args.path, map_location='cpu'), strict=False)
+        """),
     ("DF303", "a wrapper for evaluation goes alone from a block of several statements", """
         import torch
         def evaluate(args, model, data):

@@ -45,6 +45,7 @@ NOOP = [
         bias = (1.0 - mask[:, None, :, :]) * -10000.0
         b = encoder(ids, attention_mask=bias)
         c = encoder(ids, attention_mask=mask)
+        d = encoder(ids, attention_mask=mask.unsqueeze(1) * other.unsqueeze(1))
         """),
     ("DF902", "a model of the script's own", """
         import transformers
@@ -464,6 +465,15 @@ def test_a_search_with_masks_of_pairs_and_a_cache_predicts_what_it_did(attention
         old = (1.0 - torch.tril(torch.ones(3, 1, 9, 9))) * -10000.0
         whole = encoder(ids, attention_mask=old).last_hidden_state
     torch.testing.assert_close(torch.cat([first, last], 1), whole, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("second", ["* mask.unsqueeze(2)", "& mask.unsqueeze(-1)"])
+def test_the_rows_and_columns_of_a_mask_of_tokens_make_one_of_pairs(second: str) -> None:
+    line = f"x = encoder(ids, attention_mask=mask.unsqueeze(1) {second})\n"
+    text = f"import torch\nimport transformers\nmask = ids.ne(1)\n{line}"
+    new = fixed("DF902", text)
+    assert f"attention_mask=pairwise_mask(mask.unsqueeze(1) {second}))" in new
+    assert found("DF902", new) == []
 
 
 @pytest.mark.parametrize(

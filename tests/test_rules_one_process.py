@@ -890,3 +890,35 @@ def test_a_step_may_call_a_method_that_saves_its_model(body: str, step: str, wra
     new = fixed("DF204", text.replace("torch.nn.Linear(2, 2)", "Net(2, 2)"))
     assert ("over_ranks(model" in new) is wraps
     assert ("average_gradients(optimizer)" in new) is not wraps  # also of what it computes
+
+
+ARGUMENTS_FIRST = """\
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--name")
+args = parser.parse_args()
+name = args.name
+
+"""
+
+
+@pytest.mark.parametrize(
+    ("run", "wanted"),
+    [
+        ("main()", "hours=1))\nmain()\n"),
+        (GUARDED, "if __name__ == \"__main__\":\n    if 'LOCAL_RANK' in os.environ"),
+    ],
+)
+def test_a_group_is_made_behind_imports_below_the_arguments(run: str, wanted: str) -> None:
+    text = fixed("DF204", ARGUMENTS_FIRST + script(run=run))
+    assert wanted in text
+    head, found_group, _ = text.partition("if 'LOCAL_RANK' in os.environ")
+    assert found_group
+    assert head.index("args = parser.parse_args()") < head.index("import torch\n")
+
+
+def test_no_group_where_the_arguments_stand_below_torch_and_above_what_it_needs() -> None:
+    text = ARGUMENTS_FIRST.replace("name = args.name", "import torch\ntorch.set_num_threads(1)")
+    assert fixed("DF204", text + script(run="main()").replace("import torch\n", "")) == (
+        text + script(run="main()").replace("import torch\n", "")
+    )

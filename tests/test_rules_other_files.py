@@ -21,11 +21,13 @@ import shelve
 import shutil
 import tarfile
 import cv2
+import faiss
 import h5py
 import imageio
 import nibabel as nib
 import safetensors.torch
 from omegaconf import OmegaConf
+from gensim.models import word2vec as words
 import numpy
 import scipy.io
 import soundfile
@@ -84,6 +86,10 @@ def script(line: str, then: str = "pass") -> str:
         'frame.plot().get_figure().savefig("loss.png")',
         'model.config.to_json_file("config.json")',
         'tokenizer.save_vocabulary("out")',
+        'model.encoder.save_adapter("out", args.adapter)',
+        'data.save_to_disk("out/tokens")',
+        'faiss.write_index(frame, "code.index")',
+        'words.Word2Vec(data).save("words.model")',
         'os.remove("old.pt")',
         'shutil.rmtree("old")',
         'os.symlink("last.pt", "best.pt")',

@@ -50,3 +50,29 @@ def test_the_student_alone_is_wrapped_for_ranks(above: str) -> None:
 )
 def test_what_may_be_trained_is_wrapped(trained: str, step: str) -> None:
     assert wrapped(trained=trained, step=step) == ["student", "teacher"]
+
+
+SCORES = """\
+def score(first, second, batches, others):
+    second.eval()
+    {line}
+    with torch.no_grad():
+        return [first(x) - second(y) for x, y in zip(batches, others)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "names"),
+    [
+        ("pass", ["student"]),
+        ("second(others).mean().backward()", ["student", "teacher"]),
+        ("kept.append(second)", ["student", "teacher"]),
+    ],
+    ids=["under no_grad", "with gradients", "kept elsewhere"],
+)
+def test_a_teacher_that_a_function_asks_is_none_that_trains(line: str, names: list[str]) -> None:
+    step = "score(student, teacher, batches, others)"
+    script = SCRIPT.format(above="pass", trained="student.parameters()", step=step)
+    text = fixed("DF301", SCORES.format(line=line) + script)
+    lines = [line.strip() for line in text.splitlines() if "DistributedDataParallel" in line]
+    assert [line.partition(" =")[0] for line in lines] == names

@@ -386,6 +386,26 @@ def test_nan_computed_alone_is_no_other_number(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("key", "shimmed", "status"),
+    [
+        ("n_gpu", True, "holds"),
+        ("Number of GPUs", True, "holds"),
+        ("n_gpu", False, "broken"),
+        ("batch per gpu", True, "broken"),
+    ],
+)
+def test_a_shimmed_original_sees_one_card_and_is_asked_for_no_number_of_them(
+    tmp_path: Path, key: str, shimmed: bool, status: str
+) -> None:
+    runs = [
+        run_of(tmp_path, name, [*training(step(1)), metric(key, cards, TRAIN)])
+        for name, cards in (("original", 1.0), ("patched", 0.0))
+    ]
+    found = evolve(evidence(runs[0]), patched_alone=runs[1], original_needed_shims=shimmed)
+    assert computes_the_same(found).status == status
+
+
+@pytest.mark.parametrize(
     ("first", "second", "status"),
     [
         ([1.0, NAN], [1.0, NAN], "holds"),

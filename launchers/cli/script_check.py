@@ -16,6 +16,8 @@ from ...patcher.api import (
     select_rules,
 )
 
+MAKE_A_GROUP = ("DF201", "DF204")
+
 
 def script_errors(script: Path) -> list[str]:
     """What stands against several processes in a script and its modules, and what to do, in lines.
@@ -33,17 +35,18 @@ def script_errors(script: Path) -> list[str]:
     found = [diagnose(finding) for finding in check(program, rules)]
     errors = [each for each in found if each.severity == "E"]
     lines = [concise(each) for each in errors]
+    fixable = [each for each in errors if each.is_fixable]
     if program.train_loops and not joins_processes(program):
         loop = program.train_loops[0]
         lines.append(
             f"{loop.module.source.name}:{loop.steps.lineno}: each process trains a model of its "
             "own on all of the data: nothing in the script makes a process group"
         )
-    return [*lines, _way_out(script, errors, len(lines))] if lines else []
+        fixable += [each for each in found if each.code in MAKE_A_GROUP and each.is_fixable][:1]
+    return [*lines, _way_out(script, fixable, len(lines))] if lines else []
 
 
-def _way_out(script: Path, errors: list[Diagnostic], count: int) -> str:
-    fixable = [each for each in errors if each.is_fixable]
+def _way_out(script: Path, fixable: list[Diagnostic], count: int) -> str:
     unsafe = " --unsafe-fixes" if any(each.safety == "unsafe" for each in fixable) else ""
     way = f"`ddpfix patch{unsafe} {script}` has edits for {len(fixable)}; " if fixable else ""
     number = f"{count} error{'s' * (count > 1)}"

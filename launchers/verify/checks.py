@@ -31,6 +31,7 @@ from .wording import comma_list, describe_change, first_few, group_by_problem
 DDPFIX_IMPORT_ERROR = f"No module named '{__name__.partition('.')[0]}"
 """How the error of a script begins that imports ddpfix in a run where that import must fail."""
 _ARGUMENTS = re.compile(r"(args|training)[^/]*\.(bin|pt|pkl)$")
+_CARDS = re.compile(r"((n|num|number|count)?[ _-]*(of )?)(gpus?|cards?|devices?)(_count)?", re.I)
 _POINT_TO_POINT = {"send", "recv", "isend", "irecv", "batch_isend_irecv"}
 
 
@@ -91,7 +92,8 @@ def computes_the_same(evidence: Evidence) -> Row:
                 return Row(
                     "C2", "broken", f"step {number}: another {label} ({describe_change(x, y)})"
                 )
-    values = [evidence.unsteady.steady_metrics(each) for each in logged_metrics(one, other)]
+    logged = logged_metrics(one, other, shimmed=evidence.original_needed_shims)
+    values = [evidence.unsteady.steady_metrics(each) for each in logged]
     if not compare.is_same(*values):
         key, *_ = _first_difference(*values)
         return Row("C2", "broken", f"another value is logged for {key!r}")
@@ -124,18 +126,26 @@ def checksum_text(step: StepEvent) -> str:
     return f"{step.checksum.sum} ({step.checksum.sha256[:12]})" if step.checksum else ""
 
 
-def logged_metrics(one: RankTrace, other: RankTrace) -> list[list[tuple[str, float]]]:
+def logged_metrics(
+    one: RankTrace, other: RankTrace, *, shimmed: bool = False
+) -> list[list[tuple[str, float]]]:
     """The metrics that each of two runs logs.
 
     Functions that log in only one run and loop over no loader are left out: the second run may
-    have loaded from a cache what the first one computed.
+    have loaded from a cache what the first one computed. So is the number of cards beside a
+    shimmed original, which always sees one.
     """
     traces = (one, other)
     functions = [{m.site.function for m in trace.metrics if m.site} for trace in traces]
     looping = {p.begin.site.function for trace in traces for p in trace.passes if p.begin.site}
     skipped = (functions[0] ^ functions[1]) - looping
     return [
-        [(m.key, m.value) for m in trace.metrics if not (m.site and m.site.function in skipped)]
+        [
+            (m.key, m.value)
+            for m in trace.metrics
+            if not (m.site and m.site.function in skipped)
+            if not (shimmed and _CARDS.fullmatch(m.key))
+        ]
         for trace in traces
     ]
 

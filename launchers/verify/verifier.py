@@ -273,7 +273,7 @@ def _find_unsteady(
     """What a second run of the original tells not to compare, where the patched one differs."""
     if original is None or runner.scripts.original is None or not alone.ended_well:
         return STEADY
-    first, patched = logged_metrics(original.ranks[0], alone.ranks[0])
+    first, patched = logged_metrics(original.ranks[0], alone.ranks[0], shimmed=shim)
     is_same = compare.is_same(first, patched)
     if is_same and not different_files(original.output, alone.output, text_only=False):
         return STEADY

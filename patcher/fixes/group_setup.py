@@ -120,6 +120,8 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
             start = behind_binding(module, parse, args, code)
             if runs_again(program, module, parse):
                 start = made_once(module, parse, args, whole, code)
+            elif module.function(parse) is None and imported_below(module, parse):
+                start = ()  # the set-up reads what they bind
     guard = main_guard(script)
     if not start and guard is not None:
         start = (Insert(guard, code, "first"),)
@@ -295,11 +297,18 @@ def first_step(module: Module) -> ast.stmt | None:
     head = (position(node) for node in imports if position(node) < torch_from)
     last = max(head, default=(0, 0))
     first = next((stmt for stmt in steps if position(stmt) >= last), None)
-    below = [node for node in imports if first is not None and position(node) > position(first)]
-    bound = {
-        (alias.asname or alias.name).partition(".")[0] for each in below for alias in each.names
-    }
-    return None if bound & NEEDED else first
+    return None if first is not None and imported_below(module, first) else first
+
+
+def imported_below(module: Module, stmt: ast.stmt) -> set[str]:
+    """What the set-up of a group needs and a module imports behind a statement, not above it."""
+    above: set[str] = set()
+    below: set[str] = set()
+    for node in (*module.nodes(ast.Import), *module.nodes(ast.ImportFrom)):
+        if module.function(node) is None:
+            names = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
+            (below if position(node) > position(stmt) else above).update(names & NEEDED)
+    return below - above
 
 
 def holds(stmt: ast.stmt, imports: Sequence[ast.stmt]) -> bool:

@@ -10,7 +10,8 @@ Example      if args.n_gpu > 1: model = torch.nn.DataParallel(model)   # in eval
 Fix          No wrapper in evaluation; elsewhere only under the single-process test, which a test
              of n_gpu is where the set-up gives each rank one card. Where a model that is not
              trained is loaded into the wrapper, ranks have it as well, on one card each: the
-             file's keys begin with "module.". So do they where it is bound to no name.
+             file's keys begin with "module.", unless there is a test of the cards and the script
+             saves without the wrapper. So do they where it is bound to no name.
 Fix safety   Safe: the values computed are the same; a lone process with several cards evaluates
              on one of them.
 Source       torch.nn.DataParallel
@@ -38,8 +39,8 @@ from ..fixes.data_parallel_by_hand import (
 from ..fixes.process_group import unwrapped_model
 from ..fixes.statements import with_gate
 from ..source.module import Module
-from ..source.tree import is_within, precedes, within
-from .df305_wrapper_in_the_way import is_tested
+from ..source.tree import everywhere, is_within, precedes, within
+from .df305_wrapper_in_the_way import is_tested, saves_wrapper_state
 
 CODE, SEVERITY, SAFETY = "DF303", Severity.DEGRADED, Safety.SAFE
 OPEN = "nothing keeps a rank of a process group away from it"
@@ -165,7 +166,8 @@ def on_own_card(program: Program, module: Module, call: ast.Call) -> tuple[Edit,
     """Edits that leave the wrapper to ranks as well, each on its card; () where it is not needed.
 
     It is where the model is loaded from a file behind it, whose keys begin with ``module.``, and
-    no training comes behind it, for which DistributedDataParallel would take its place.
+    no training comes behind it, for which DistributedDataParallel would take its place. One card
+    loads without a wrapper that hangs on their number: keys that the script saves tell which it is.
     """
     wrap = wrap_in(module, call)
     if wrap is None or serves_training(program, module, wrap):
@@ -185,8 +187,20 @@ def on_own_card(program: Program, module: Module, call: ast.Call) -> tuple[Edit,
         return to_own_card(module, call)
     if not isinstance(gate, ast.If) or gate.orelse or not is_whatever_cards(module, gate):
         return ()
+    if saves_without_wrapper(program):
+        return ()
     test = f"{module.conjunct(gate.test)} or torch.distributed.is_initialized()"
     return (*to_own_card(module, call), Rewrite(gate.test, test))
+
+
+def saves_without_wrapper(program: Program) -> bool:
+    """Whether the script takes states out of wrappers, and none of a wrapper."""
+    return any(
+        any(part.attr == "module" for part in everywhere(value, ast.Attribute))
+        for module in program.modules
+        for use in module.attributes("state_dict")
+        for value in [use.value, *module.alternatives(use.value, use)]
+    ) and not any(saves_wrapper_state(program, module) for module in program.modules)
 
 
 def restrict_to_lone_process(module: Module, call: ast.Call) -> tuple[Edit, ...]:

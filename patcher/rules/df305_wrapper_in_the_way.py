@@ -483,12 +483,13 @@ def saves_wrapper_state(program: Program, module: Module) -> bool:
     """
     wraps = list(wrapper_names(module))
     names = {name for _, name, _ in wraps}
+    uses = [use for use in module.attributes("state_dict") if not is_looked_into(module, use)]
     return (
         any(
             isinstance(use.value, ast.Name)
             and isinstance(value := module.definition(use.value, use), ast.Name)
             and value.id in names
-            for use in module.attributes("state_dict")
+            for use in uses
         )
         or any(
             isinstance(use.value, ast.Name)
@@ -497,28 +498,33 @@ def saves_wrapper_state(program: Program, module: Module) -> bool:
                 for scope, name, wrap in wraps
             )
             and not is_tested(module, use)
-            for use in module.attributes("state_dict")
+            for use in uses
         )
         or any(
             isinstance(use.value, ast.Name)
             and is_wrapped(program, module, use.value)
             and not is_tested(module, use)
-            for use in module.attributes("state_dict")
+            for use in uses
         )
         or any(
             isinstance(use.value, ast.Attribute)
             and not is_tested(module, use)
             and is_given_wrapped(program, module, use.value)
-            for use in module.attributes("state_dict")
+            for use in uses
         )
         or (
             any(
                 isinstance(use.value, ast.Name) and is_one_of_several(module, use.value)
-                for use in module.attributes("state_dict")
+                for use in uses
             )
             and any(is_put_away(program, each) for each in program.modules)
         )
     )
+
+
+def is_looked_into(module: Module, use: ast.Attribute) -> bool:
+    """Whether one entry of a state is read: ``model.state_dict()[key]``, or whether it has one."""
+    return isinstance(module.parents[module.parents[use]], ast.Compare | ast.Subscript)
 
 
 def is_given_wrapped(program: Program, module: Module, kept: ast.Attribute) -> bool:

@@ -6,7 +6,8 @@ At run time  Under == -1 a distributed run never evaluates: no best model, and a
              result is used. Under rank 0 alone, the other ranks run on into the next all-reduce
              or leave: a hang, a crash, or luck. They only wait where no wrapper holds the model.
 Example      if args.local_rank == -1 and args.evaluate_during_training: results = evaluate(…)
-Fix          Drop the rank part of the tests, so that every rank evaluates its share.
+Fix          Drop the rank part of the tests, so that every rank evaluates its share. An ``else``
+             by which ranks only save instead goes with it.
 Fix safety   Safe: for a lone process these tests hold. Files written there get one writer by
              DF601 and DF602.
 Source       torch.nn.parallel.DistributedDataParallel (forward synchronises buffers)

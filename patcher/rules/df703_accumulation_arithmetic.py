@@ -89,7 +89,9 @@ def findings(program: Program) -> Iterator[Finding]:
             yield from early_clipping(loop, test)
             yield from repeated_tests(loop, compare)
             yield from gates(loop)
-        elif compare is not None and counts_own_steps(loop, compare):
+        elif asks_for_epochs_end(loop, test) or (
+            compare is not None and counts_own_steps(loop, compare)
+        ):
             yield from early_clipping(loop, test, loop.module.text(test.test))
         if has_step_number(loop):
             yield from synchronization(program, loop)
@@ -201,25 +203,49 @@ def asks_of_short_epochs(loop: TrainLoop, compare: ast.expr) -> bool:
 
 def ends_epoch_under_test(loop: TrainLoop, test: ast.expr) -> bool:
     """``… and step + 1 == len(loader)``."""
-    if not (isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And)):
+    return (
+        isinstance(test, ast.BoolOp)
+        and isinstance(test.op, ast.And)
+        and any(is_epochs_end(loop, part) for part in test.values)
+    )
+
+
+def asks_for_epochs_end(loop: TrainLoop, test: ast.If) -> bool:
+    """``(step + 1) % n == 0 or step + 1 == len(loader)``, of numbers that the body leaves alone."""
+    plain = plain_test(loop.module, test.test)[0]
+    if not (isinstance(plain, ast.BoolOp) and isinstance(plain.op, ast.Or)):
         return False
+    others = [
+        each
+        for each in plain.values
+        if not (isinstance(each, ast.Compare) and is_modulo(loop, each))
+    ]
+    asked = {name.id for name in everywhere(plain, ast.Name)}
+    return (
+        0 < len(others) < len(plain.values)
+        and all(is_epochs_end(loop, each) for each in others)
+        and not any(asked & bound_names(stmt) for stmt in loop.steps.body)
+    )
+
+
+def is_epochs_end(loop: TrainLoop, test: ast.expr) -> bool:
+    """``step + 1 == len(loader)``."""
     if not isinstance(loop.steps, ast.For):
         return False
     batches = {name.id for name in everywhere(loop.steps.iter, ast.Name)}
     batches.add("" if loop.loader is None else loop.loader.name)
-    return any(
-        isinstance(part, ast.Compare)
-        and len(part.ops) == 1
-        and isinstance(part.ops[0], ast.Eq)
-        and loop.step_name in {name.id for name in everywhere(part, ast.Name)}
+    return (
+        isinstance(test, ast.Compare)
+        and len(test.ops) == 1
+        and isinstance(test.ops[0], ast.Eq)
+        and loop.step_name in {name.id for name in everywhere(test, ast.Name)}
         and any(
             loop.module.last_name(call.func) == "len"
             and isinstance(call.args[0], ast.Name)
             and call.args[0].id in batches
-            for call in everywhere(part, ast.Call)
+            for call in everywhere(test, ast.Call)
             if call.args
         )
-        for part in test.values
     )
 
 

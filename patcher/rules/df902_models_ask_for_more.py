@@ -34,6 +34,7 @@ MASK_HELPER = "pairwise_mask"  # of helper_code.py
 MAX_DEPTH = 6  # expressions to follow from a mask to where it is created
 SHAPE_KEEPING = {"bool", "eq", "float", "ge", "gt", "int", "le", "long", "lt", "ne", "to", "type"}
 RESHAPING = {"expand", "reshape", "view"}
+ROW_AND_COLUMN = ({1, 2}, {1, -1}, {-2, 2}, {-2, -1})  # where both get a dimension
 CACHE_IMPORT = Import("transformers", "DynamicCache")
 
 
@@ -97,6 +98,8 @@ def is_pairwise(module: Module, node: ast.expr, at: ast.AST, depth: int = 0) -> 
             )
         case ast.BinOp(op=ast.BitAnd() | ast.BitOr() | ast.Mult()):
             sides = (node.left, node.right)
+            if {unsqueezed_at(side) for side in sides} in ROW_AND_COLUMN:
+                return True
             return any(is_pairwise(module, side, at, depth + 1) for side in sides)
         case ast.Call(func=ast.Attribute(value=base, attr=name)):
             if name in SHAPE_KEEPING:
@@ -108,6 +111,15 @@ def is_pairwise(module: Module, node: ast.expr, at: ast.AST, depth: int = 0) -> 
                 return is_pairwise(module, value, at, depth + 1)
             return is_combined_with_pairs(module, node, at)
     return False
+
+
+def unsqueezed_at(node: ast.expr) -> int | None:
+    """Where ``mask.unsqueeze(2)`` has its new dimension."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="unsqueeze"), args=[at]):
+            value = ast.unparse(at)
+            return int(value) if value in ("1", "2", "-1", "-2") else None
+    return None
 
 
 def is_added(module: Module, node: ast.expr, at: ast.AST) -> bool:

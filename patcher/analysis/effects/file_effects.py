@@ -73,6 +73,12 @@ WRITERS = {
     "omegaconf.OmegaConf.save": (1, "f"),
     "shelve.open": (0, "filename"),
     "open3d.io.write_point_cloud": (0, "filename"),
+    "faiss.write_index": (1, "fname"),
+    "networkx.write_gpickle": (1, "path"),
+    "dgl.save_graphs": (0, "filename"),
+    "dgl.data.save_graphs": (0, "filename"),
+    "dgl.data.utils.save_graphs": (0, "filename"),
+    "dgl.data.utils.save_info": (0, "path"),
     "logging.basicConfig": (ONLY_BY_KEYWORD, "filename"),
     LOGURU: (0, "sink"),
 }
@@ -101,12 +107,20 @@ WRITING_METHODS = {
     "save_vocabulary": (0, "save_directory"),
     "to_json_file": (0, "json_file_path"),
     "save_file": (1, "filename"),
+    "save_to_disk": (0, "dataset_path"),
+    "save_adapter": (0, "save_directory"),
+    "save_all_adapters": (0, "save_directory"),
+    "save_adapter_fusion": (0, "save_directory"),
+    "save_finetuned": (0, "finetuned_delta_path"),
     "FileHandler": (0, "filename"),
     "RotatingFileHandler": (0, "filename"),
     "TimedRotatingFileHandler": (0, "filename"),
     "SummaryWriter": (0, "log_dir"),
 }
-SAVED_PARTS = {"save_vocabulary", "to_json_file"}  # of a model, by classes of transformers
+SAVED_PARTS = {  # of a model, by classes of transformers, adapters and opendelta
+    *("save_vocabulary", "to_json_file", "save_finetuned"),
+    *("save_adapter", "save_all_adapters", "save_adapter_fusion"),
+}
 READERS = {
     "torch.load": (0, "f"),
     "numpy.load": (0, "file"),
@@ -128,6 +142,10 @@ READERS = {
     "os.stat": (0, "path"),
     "os.path.getsize": (0, "filename"),
     "os.path.getmtime": (0, "filename"),
+    "faiss.read_index": (0, "fname"),
+    "dgl.load_graphs": (0, "filename"),
+    "dgl.data.load_graphs": (0, "filename"),
+    "dgl.data.utils.load_graphs": (0, "filename"),
     "glob.glob": (0, "pathname"),
 }
 READING_METHODS = {
@@ -140,6 +158,8 @@ READING_METHODS = {
     "read_bytes": (-1, ""),
     "stat": (-1, ""),
     "load_file": (0, "filename"),
+    "load_from_disk": (0, "dataset_path"),
+    "load_adapter": (0, "adapter_name_or_path"),
 }
 TESTS = {
     "os.path.exists": (0, "path"),
@@ -181,6 +201,10 @@ OPENING_LIBRARIES = ("rasterio", "zarr", "fitz", "laspy", "lmdb", "netCDF4", "fs
 PICTURES = (
     *(".png", ".jpg", ".jpeg", ".gif", ".bmp", ".tif", ".tiff", ".webp", ".pdf", ".svg"),
     *(".mp4", ".avi"),
+)
+MADE_WITH_SAVE = (  # by these libraries, objects that write themselves to a path
+    *("PIL.Image.", "matplotlib.animation.", "torch.jit."),
+    *("gensim.models.", "sentence_transformers.", "tokenizers."),
 )
 OPTIONS_OF_PICTURES = ("quality", "optimize", "save_all", "append_images")  # of their save()
 WRITING_FLAGS = ("O_WRONLY", "O_RDWR", "O_CREAT", "O_APPEND")  # of os.open
@@ -308,8 +332,8 @@ def _by_older_word(call: ast.Call) -> ast.expr | None:
 def saves_itself(module: Module, call: ast.Call) -> bool:
     """``picture.save(path)``, of a picture that Pillow, or torchvision with it, has made.
 
-    Or an animation of matplotlib's, what torch.jit has compiled, or what a path, or an option such
-    as ``quality=95``, calls a picture.
+    Or an animation of matplotlib's, what torch.jit has compiled, vectors or a tokenizer of a
+    library, or what a path, or an option such as ``quality=95``, calls a picture.
     """
     func = call.func
     return isinstance(func, ast.Attribute) and (
@@ -345,9 +369,7 @@ def has_save(module: Module, made: ast.expr) -> bool:
     """``Image.fromarray(array)``, also with methods behind it: ``.convert("RGB").resize(size)``."""
     while isinstance(made, ast.Call):
         name = module.dotted(made.func)
-        if name.startswith(("PIL.Image.", "matplotlib.animation.", "torch.jit.")) or name.endswith(
-            ("to_pil_image", "ToPILImage")
-        ):
+        if name.startswith(MADE_WITH_SAVE) or name.endswith(("to_pil_image", "ToPILImage")):
             return True
         made = made.func.value if isinstance(made.func, ast.Attribute) else made.func
     return False
