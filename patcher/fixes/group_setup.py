@@ -34,6 +34,7 @@ NEEDED = {"os", "torch", "datetime"}  # by the set-up
 NO_EXCHANGES = {"barrier", "monitored_barrier", "new_group"}
 EXCHANGES = COLLECTIVES - NO_EXCHANGES - {"init_process_group", "destroy_process_group"}
 LAUNCHED = "'LOCAL_RANK' in os.environ"
+ParseSite = tuple[Module, ast.stmt, str]
 
 
 def group_setup(program: Program) -> tuple[Edit, ...]:
@@ -111,7 +112,7 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     timeout, needed = one_hour(script)
     code = whole = with_free_name(script, SET_UP_FROM_ENVIRONMENT).format(timeout=timeout)
     start: tuple[Edit, ...] = ()
-    for module, parse, args in program.parse_sites:
+    for module, parse, args in passed_sites(program):
         if module is script and not start:
             if program.has_argument("local_rank"):
                 code += f"\n    {args}.local_rank = int(os.environ['LOCAL_RANK'])"
@@ -135,6 +136,16 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         return ()
     counted = [edit for _, edits in one_card_each(program, script) for edit in edits]
     return (*start, *counted, *cards, Import("os"), Import("torch"), needed)
+
+
+def passed_sites(program: Program) -> list[ParseSite]:
+    """Where the arguments are parsed: of several places those that each process surely comes to.
+
+    A function that nobody calls, as one that only tests a model, may parse them as well.
+    """
+    sites = program.parse_sites
+    sure = [site for site in sites if surely_on_every_rank(program, *site[:2])]
+    return (sure or sites) if len(sites) > 1 else sites
 
 
 def made_once(
