@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ..analysis.ranks.certain_reach import surely_on_every_rank
+from ..analysis.ranks.rank_reach import Role, roles_reaching
 from ..analysis.training.frameworks import COLLECTIVES, MAKE_RANKS
 from ..analysis.training.program import Program
 from ..analysis.training.run_again import runs_again
@@ -56,9 +57,36 @@ def exchange_in_no_group(program: Program) -> str:
         is_of_torch = module.dotted(call.func).startswith("torch.distributed.")
         owners = {getattr(up, "name", "") for up in module.ancestors(call)}
         is_of_helper = not owners.isdisjoint(helper_names())
-        if is_of_torch and not is_of_helper and program.is_live(module, call):
+        if not is_of_torch or is_of_helper or keeps_mean(program, module, call):
+            continue
+        if program.is_live(module, call) and program.is_called(module, call):
             return f"line {call.lineno} of {module.source.file}"
     return ""
+
+
+def keeps_mean(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether what a call adds up only makes means, which are right of shares and of the whole.
+
+    A meter's count and total, ``self.count, self.total = added``, or a sum that is divided by the
+    number of ranks; a lone process does not come to it.
+    """
+    function = module.function(call)
+    if function is None or Role.SINGLE in roles_reaching(program, module, call):
+        return False
+    kept = {
+        node.attr
+        for stmt in within(function.body, ast.Assign)
+        for target in stmt.targets
+        for node in (target.elts if isinstance(target, ast.Tuple) else [target])
+        if isinstance(node, ast.Attribute) and module.text(node.value) == "self"
+    }
+    divisors = [
+        each.right if isinstance(each, ast.BinOp) else each.value
+        for kind in (ast.BinOp, ast.AugAssign)
+        for each in within(function.body, kind)
+        if isinstance(each.op, ast.Div)
+    ]
+    return len(kept) > 1 or any("world_size" in module.text(each) for each in divisors)
 
 
 def library_of_ranks(program: Program) -> str:
