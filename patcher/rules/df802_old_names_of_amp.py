@@ -80,13 +80,13 @@ def rename_call(module: Module, call: ast.Call) -> Iterator[Edit]:
     arguments = arguments_in_order(call)
     if not arguments:
         yield Rewrite(call.func, f"({device})", call, after=True)
-    for index, argument in enumerate(arguments):
-        text = module.text(argument)
-        if name == "autocast" and argument in call.args:
+    for index, each in enumerate(arguments):
+        text = module.text(each)
+        if name == "autocast" and each in call.args:
             text = f"{AUTOCAST_PARAMETERS[index]}={text}"
         text = text if index else f"{device}, {text}"
-        if text != module.text(argument):
-            yield Rewrite(argument, text)
+        if text != module.text(each):
+            yield Rewrite(each, text)
 
 
 def names_device(call: ast.Call) -> bool:
