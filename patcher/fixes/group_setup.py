@@ -81,10 +81,8 @@ def keeps_mean(program: Program, module: Module, call: ast.Call) -> bool:
         if isinstance(node, ast.Attribute) and module.text(node.value) == "self"
     }
     divisors = [
-        each.right if isinstance(each, ast.BinOp) else each.value
-        for kind in (ast.BinOp, ast.AugAssign)
-        for each in within(function.body, kind)
-        if isinstance(each.op, ast.Div)
+        *(each.right for each in within(function.body, ast.BinOp) if isinstance(each.op, ast.Div)),
+        *(each.value for each in within(function.body, ast.AugAssign)),
     ]
     return len(kept) > 1 or any("world_size" in module.text(each) for each in divisors)
 
