@@ -691,6 +691,28 @@ READ: list[tuple[str, str, str, str]] = [
         "violated",
     ),
     (
+        "a group that only an evaluation makes, which nothing calls",
+        """
+        import torch
+        from torch.nn.parallel import DistributedDataParallel
+        def eval():
+            torch.distributed.init_process_group("gloo")  # here
+        def main():
+            net = torch.nn.Linear(2, 1)
+            model = DistributedDataParallel(net) if torch.distributed.is_initialized() else net
+            sampler = torch.utils.data.DistributedSampler(data)
+            optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+            for x in torch.utils.data.DataLoader(data, sampler=sampler):
+                model(x).sum().backward()
+                optimizer.step()
+            model.eval()
+        data = torch.randn(8, 2)
+        main()
+        """,
+        "O10",
+        "unknown",
+    ),
+    (
         "a group that is made unless there is one",
         """
         import torch.distributed as dist

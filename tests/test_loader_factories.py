@@ -286,6 +286,25 @@ def test_two_constructions_in_one_function_get_one_parameter() -> None:
     assert text.count("or not to_train) else DistributedSampler(data)") == 2
 
 
+ENDLESS = """\
+def make(data, size, endless=False):
+    if endless:
+        return DataLoader(data, size, shuffle=True, drop_last=True)
+    return DataLoader(data, size, shuffle=True)
+
+
+def of(data, **options):
+    return make(data, 8, **options)"""
+
+
+@pytest.mark.parametrize(("train", "dealt"), [("of(x, endless=x.is_large)", 2), ("of(x)", 1)])
+def test_options_that_a_function_hands_on_may_choose_another_branch(train: str, dealt: int) -> None:
+    text = SCRIPT.format(made=ENDLESS, train=train, valid="DataLoader(y)")
+    for _ in range(2):
+        text = fixed("DF401", text) if found("DF401", text) else text
+    assert text.count("DistributedSampler(data)") == dealt
+
+
 PAIRS = """\
 def make(data, kind, split):
     if kind == "small":

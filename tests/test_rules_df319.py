@@ -115,6 +115,10 @@ NOOP: list[tuple[str, str]] = [
     ("a weight that each step chooses", script(
         loss="weight = 1.0\n        if logits.max() > 3:\n            weight = 2.0\n"
         "        loss = weight * F.cross_entropy(logits, y)")),
+    ("what a step takes of its batch or makes, and turns", script(
+        loss="if y is not None:\n            kept = y[0].long()\n"
+        "            kept[kept == 9] = 0\n            kept = kept.unsqueeze(0)\n"
+        "        else:\n            kept = None\n        loss = (logits - kept).mean()")),
     ("one of two weights", script(loss="if logits.max() > 3:\n            weight = 2.0\n"
         "        else:\n            weight = 1.0\n        loss = weight * logits.mean()")),
     ("an attribute that each step binds", script(loss="self.loss = F.cross_entropy(logits, y)\n"
@@ -254,6 +258,44 @@ TOLD: list[tuple[str, str, str]] = [
         ),
     ),
 ]
+
+
+GLOBALS = """
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(Net())
+loader = DataLoader(data, sampler=DistributedSampler(data))
+near = 0.5
+
+def train(epoch):
+    global near
+    total = 0
+    weight = {weight}
+    for x, y in loader:
+        loss = weight * F.cross_entropy(model(x), y)
+        loss.backward()
+        optimizer.step()
+        total += loss.item()
+    near = {kept}
+
+for epoch in range(9):
+    train(epoch)
+"""
+
+
+@pytest.mark.parametrize(
+    ("weight", "kept", "told"),
+    [
+        ("near", "total", ["near"]),
+        ("1 / (1 + near)", "total / len(loader)", ["near"]),
+        ("1.0", "total", []),
+        ("near", "0.9 * near", []),
+    ],
+)
+def test_what_a_function_leaves_for_its_next_call(weight: str, kept: str, told: list[str]) -> None:
+    because = [each.because for each in found("DF319", GLOBALS.format(weight=weight, kept=kept))]
+    assert [each.split(" into ")[1].split(",")[0] for each in because] == told
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in NOOP])

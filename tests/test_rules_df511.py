@@ -55,6 +55,10 @@ INLINE = """model.eval()
             hits = eval_model(batch).argmax()
         if hits < best:
             break"""
+WAITS = """if hits > best:
+            torch.save(model.module.state_dict(), path)
+            torch.distributed.barrier()"""
+MEETS = f"hits = evaluate(model, data)\n        {WAITS}"
 AFTER = """model.eval()
         averages_of_rank_0(model)
         """
@@ -81,6 +85,8 @@ NOOP: list[tuple[str, str]] = [
     ("one batch norm of all ranks", script(layer="torch.nn.SyncBatchNorm(4)")),
     ("rank 0's already", script(mode=SHARED)),
     ("a score that rank 0 prints", script(body="print(evaluate(model, data))")),
+    ("a score by which rank 0 saves", script(body=MEETS.replace("torch.distributed.barrier()",
+        "print('saved')"))),
     ("rank 0 evaluates alone", script(body="if torch.distributed.get_rank() == 0:\n"
         "            evaluate(model, data)")),
     ("statistics of the batch itself", script(mode="pass")),
@@ -108,6 +114,16 @@ FIX: list[tuple[str, str, str]] = [
         script(layer="None", net="torchvision.models.resnet18()", mode=SHARED),
     ),
     ("a model that is wrapped for its training steps alone", lone(), lone(mode=SHARED)),
+    ("ranks wait for a file by the score", script(body=MEETS), script(body=MEETS, mode=SHARED)),
+    (
+        "ranks wait for a file by the score of an evaluation between the epochs",
+        script(body=INLINE.format("").replace("if hits < best:\n            break", WAITS)),
+        script(
+            body=INLINE.format("")
+            .replace("if hits < best:\n            break", WAITS)
+            .replace("model.eval()\n        ", AFTER)
+        ),
+    ),
     (
         "an evaluation between the epochs",
         script(body=INLINE.format("")),

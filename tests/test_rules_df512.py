@@ -316,6 +316,20 @@ def test_what_is_counted_is_of_all_examples(parts: dict[str, str], source: str) 
     assert found("DF512", after) == []
 
 
+@pytest.mark.parametrize(
+    ("result", "divided"),
+    [
+        ("count / len(batches)", "count / len(over_all_examples(batches))"),
+        ("count // (8 * len(batches))", "count // (8 * len(over_all_examples(batches)))"),
+        ("number / len(batches)", "number / len(batches)"),
+        ("count / len(dev_loader)", "count / len(dev_loader)"),
+    ],
+)
+def test_what_is_counted_is_divided_by_the_batches_of_all(result: str, divided: str) -> None:
+    text = COUNTED.format(**COUNTS).replace("1 / count", result)
+    assert f"    return {divided}\n" in fixed("DF512", text)
+
+
 SEVERAL = """
 import torch
 from torch.utils.data import DataLoader, DistributedSampler

@@ -109,6 +109,7 @@ def test_pairs_that_are_picked_by_their_labels_are_of_one_rank(mask: str, is_tol
         ("torch.LongTensor(torch.arange(4)).to(scores.device)", True),
         ("torch.arange(4)\n        own = torch.cat([own[2:], own[:2]])", True),
         ("torch.arange(4)\n        own = own.roll(2)", True),
+        ("torch.arange(4)\n        own[::2] += 1\n        own = own.long().to(args.gpu)", True),
         ("torch.tensor([kind for kind in kinds])", False),
         ("torch.tensor(sorted(kinds)).to(len(range(4)))", False),
     ],

@@ -38,6 +38,13 @@ def test_new_names_are_imported_where_the_old_ones_were() -> None:
     assert found("DF802", fixed("DF802", before)) == []
 
 
+def test_old_names_that_are_imported_in_need_and_called_as_new_ones_stay() -> None:
+    imports = "try:\n    from torch.amp import autocast\nexcept ImportError:\n"
+    imports += "    from torch.cuda.amp import autocast\n"
+    for call in ("autocast('cuda', enabled=True)", "autocast(device_type='cuda')"):
+        assert found("DF802", f"{imports}with {call}:\n    pass\n") == []
+
+
 def test_a_module_s_alias_gives_way_to_torch() -> None:
     before = "from torch.cuda import amp\nscaler = amp.GradScaler()\n"
     after = "from torch.cuda import amp\nimport torch\nscaler = torch.amp.GradScaler('cuda')\n"

@@ -861,6 +861,34 @@ def test_a_group_that_only_an_imported_function_would_make(
     assert all(bool(each.edits) is ("exchanges" not in because) for each in before)
 
 
+@pytest.mark.parametrize(
+    ("sums", "is_shared"),
+    [
+        ("value /= dist.get_world_size()", True),
+        ("return value / get_world_size()", True),
+        ("self.count, self.total = value.tolist()", True),
+        ("self.count = value[0]\n        self.total = value[1]", True),
+        ("self.total = value", False),
+        ("return value / len(examples)", False),
+    ],
+)
+def test_what_only_makes_means_hinders_no_group(sums: str, is_shared: bool, tmp_path: Path) -> None:
+    function = RANKS.replace("all_reduce(value)", f"all_reduce(value)\n        {sums}")
+    (tmp_path / "ranks.py").write_text(function.replace("(value):", "(value, self=None):"))
+    path = tmp_path / "train.py"
+    path.write_text(script("from ranks import added_up", setup="added_up(model.weight)"))
+    assert bool(patch(path).changes) is is_shared
+
+
+def test_a_method_that_only_calls_itself_hinders_no_group(tmp_path: Path) -> None:
+    method = "class Meters:\n    def add_up(self):\n        for each in self.meters:\n"
+    method += "            each.add_up()\n        dist.all_reduce(self.total)\n"
+    (tmp_path / "ranks.py").write_text(f"import torch.distributed as dist\n{method}")
+    path = tmp_path / "train.py"
+    path.write_text(script("from ranks import Meters", setup="meters = Meters()"))
+    assert patch(path).changes
+
+
 def test_a_step_in_a_function_is_one_of_the_training() -> None:
     go = "def go(optimizer):\n    optimizer.step()"
     repaired = fixed("DF204", script(go, step="go(optimizer)"))

@@ -144,6 +144,25 @@ def test_a_load_that_a_lone_process_comes_to_without_the_wrapper(behind: str) ->
     assert bool(found("DF305", text)) is not behind.startswith("    if")
 
 
+@pytest.mark.parametrize(
+    ("test", "is_told"),
+    [
+        ("device == 'cuda'", False),
+        ("torch.cuda.is_available()", False),
+        ("args.use_cuda", False),
+        ("torch.cuda.device_count() > 1", True),
+        ("args.n_gpu > 1", True),
+    ],
+)
+def test_what_another_script_saved_is_loaded_into_the_wrapper_of_any_card(
+    test: str, is_told: bool
+) -> None:
+    text = training("model.load_state_dict(torch.load(p))").replace("Distributed", "")
+    assert bool(found("DF305", text.replace("args.local_rank != -1", test))) is is_told
+    saves = text.replace("args.local_rank != -1", test) + "torch.save(model.module.state_dict(), p)"
+    assert found("DF305", saves)
+
+
 def test_a_function_that_saves_may_get_the_module() -> None:
     keep = "def keep(net, path):\n    torch.save(net.state_dict(), path)\n"
     text = training("model.load_state_dict(torch.load(p))\n    keep(model.module, p)") + keep

@@ -54,6 +54,24 @@ def test_without_a_guard_the_group_is_made_behind_the_imports() -> None:
     assert f"    {LAUNCHED}" not in new
 
 
+TESTS = """\
+def eval(path):
+    options = argparse.ArgumentParser().parse_args()
+    return test(options)
+
+def main(seed)"""
+
+
+@pytest.mark.parametrize("run", ["main(1)", "if ready:\n    main(1)"])
+def test_a_function_that_nobody_calls_makes_no_group(run: str) -> None:
+    text = SCRIPT.replace("def main(seed)", TESTS).format(option="pass", run=run)
+    new = fixed(
+        "DF204",
+        text.replace("        optimizer.step()", "        optimizer.step()\n    model.eval()"),
+    )
+    assert new.index("def main") < new.index("init_process_group")
+
+
 GROUP = """\
 import torch
 def main(seed):

@@ -10,7 +10,8 @@ How it is judged  Statements of one block that each process passes, and the func
                   call, are read in their order. A call under `if not is_initialized()` is none too
                   many.
 When unknown      The script spawns its ranks itself: right when it is started once, and wrong under
-                  a launcher that starts one process per card.
+                  a launcher that starts one process per card. Or no call is seen of the function
+                  that makes the group.
 Source            torch.distributed.init_process_group, torch.multiprocessing.spawn
 """
 
@@ -20,13 +21,14 @@ from collections.abc import Iterator
 from ..analysis.effects.effects import effects_of
 from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.before_group import runs_before_group
+from ..analysis.ranks.certain_reach import surely_on_every_rank
 from ..analysis.ranks.rank_reach import RANKS, Role
 from ..analysis.ranks.spawning import is_left_out_by_launchers
 from ..analysis.training.program import Program
 from ..analysis.training.run_again import runs_again
 from ..source.module import Module
 from ..source.tree import Function, everywhere, is_inside, mentions, within
-from .ranks import callees, is_certain, is_managed, process_groups, ranks_at
+from .ranks import callees, is_certain, is_managed, process_groups, ranked_loops, ranks_at
 from .verdict import AuditVerdict, unknown, violated
 
 CODE = "O10"
@@ -52,9 +54,27 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
         if isinstance(loop, ast.For | ast.While) and not may_be_new(module, call):
             because = f"the loop in line {loop.lineno} makes the process group again"
             yield violated(module, call, because)
+    yield from made_by_nobody(program, groups)
     yield from spawned(program)
     yield from in_order(program)
     yield from asked_too_early(program)
+
+
+def made_by_nobody(
+    program: Program, groups: list[tuple[Module, ast.Call]]
+) -> Iterator[AuditVerdict]:
+    """The group of a program that trains for certain, where no call leads to what makes it."""
+    for module, call in groups:
+        maker = module.function(call)
+        if maker is None or maker.decorator_list or isinstance(module.parents[maker], ast.ClassDef):
+            return
+        if program.callers(maker) or program.possible_callers(maker):
+            return
+    if any(
+        surely_on_every_rank(program, each.module, each.steps) for each in ranked_loops(program)
+    ):
+        because = "nothing is seen to call this function: without a group each rank trains alone"
+        yield unknown(*groups[0], because)
 
 
 def may_be_new(module: Module, call: ast.Call) -> bool:

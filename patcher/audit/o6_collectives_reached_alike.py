@@ -23,6 +23,7 @@ import ast
 from collections.abc import Iterator
 
 from ..analysis.batches.random_draws import OF_TORCH
+from ..analysis.effects.deciding_scores import JOINED, what_hangs_on_it
 from ..analysis.effects.effects import (
     Kind,
     Reached,
@@ -37,7 +38,6 @@ from ..analysis.models.model_results import forward_of
 from ..analysis.ranks.barrier_turns import BARRIERS, turns
 from ..analysis.ranks.certain_reach import may_never_hold
 from ..analysis.ranks.counted_by_some import exits_by_counts
-from ..analysis.ranks.deciding_scores import JOINED, what_hangs_on_it
 from ..analysis.ranks.left_early import is_answered_around, meets_those_who_stay
 from ..analysis.ranks.own_tests import own_test_around, tests_around
 from ..analysis.ranks.rank_divergence import (

@@ -8,6 +8,7 @@ import sys
 from collections.abc import Sequence
 
 from ..analysis.ranks.certain_reach import surely_on_every_rank
+from ..analysis.ranks.rank_reach import Role, roles_reaching
 from ..analysis.training.frameworks import COLLECTIVES, MAKE_RANKS
 from ..analysis.training.program import Program
 from ..analysis.training.run_again import runs_again
@@ -34,6 +35,7 @@ NEEDED = {"os", "torch", "datetime"}  # by the set-up
 NO_EXCHANGES = {"barrier", "monitored_barrier", "new_group"}
 EXCHANGES = COLLECTIVES - NO_EXCHANGES - {"init_process_group", "destroy_process_group"}
 LAUNCHED = "'LOCAL_RANK' in os.environ"
+ParseSite = tuple[Module, ast.stmt, str]
 
 
 def group_setup(program: Program) -> tuple[Edit, ...]:
@@ -55,9 +57,34 @@ def exchange_in_no_group(program: Program) -> str:
         is_of_torch = module.dotted(call.func).startswith("torch.distributed.")
         owners = {getattr(up, "name", "") for up in module.ancestors(call)}
         is_of_helper = not owners.isdisjoint(helper_names())
-        if is_of_torch and not is_of_helper and program.is_live(module, call):
+        if not is_of_torch or is_of_helper or keeps_mean(program, module, call):
+            continue
+        if program.is_live(module, call) and program.is_called(module, call):
             return f"line {call.lineno} of {module.source.file}"
     return ""
+
+
+def keeps_mean(program: Program, module: Module, call: ast.Call) -> bool:
+    """Whether what a call adds up only makes means, which are right of shares and of the whole.
+
+    A meter's count and total, ``self.count, self.total = added``, or a sum that is divided by the
+    number of ranks; a lone process does not come to it.
+    """
+    function = module.function(call)
+    if function is None or Role.SINGLE in roles_reaching(program, module, call):
+        return False
+    kept = {
+        node.attr
+        for stmt in within(function.body, ast.Assign)
+        for target in stmt.targets
+        for node in (target.elts if isinstance(target, ast.Tuple) else [target])
+        if isinstance(node, ast.Attribute) and module.text(node.value) == "self"
+    }
+    divisors = [
+        *(each.right for each in within(function.body, ast.BinOp) if isinstance(each.op, ast.Div)),
+        *(each.value for each in within(function.body, ast.AugAssign)),
+    ]
+    return len(kept) > 1 or any("world_size" in module.text(each) for each in divisors)
 
 
 def library_of_ranks(program: Program) -> str:
@@ -111,7 +138,7 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     timeout, needed = one_hour(script)
     code = whole = with_free_name(script, SET_UP_FROM_ENVIRONMENT).format(timeout=timeout)
     start: tuple[Edit, ...] = ()
-    for module, parse, args in program.parse_sites:
+    for module, parse, args in passed_sites(program):
         if module is script and not start:
             if program.has_argument("local_rank"):
                 code += f"\n    {args}.local_rank = int(os.environ['LOCAL_RANK'])"
@@ -137,6 +164,16 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
         return ()
     counted = [edit for _, edits in one_card_each(program, script) for edit in edits]
     return (*start, *counted, *cards, Import("os"), Import("torch"), needed)
+
+
+def passed_sites(program: Program) -> list[ParseSite]:
+    """Where the arguments are parsed: of several places those that each process surely comes to.
+
+    A function that nobody calls, as one that only tests a model, may parse them as well.
+    """
+    sites = program.parse_sites
+    sure = [site for site in sites if surely_on_every_rank(program, *site[:2])]
+    return (sure or sites) if len(sites) > 1 else sites
 
 
 def made_once(

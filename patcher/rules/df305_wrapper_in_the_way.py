@@ -20,6 +20,7 @@ Source       torch.nn.parallel.DistributedDataParallel (module)
 """
 
 import ast
+import re
 from collections.abc import Iterator, Sequence
 
 from ..analysis.language.passed_arguments import argument_for_parameter
@@ -74,6 +75,7 @@ MODEL_ATTRIBUTES = {  # of transformers' models; wrappers lack them
     *("generate", "save_pretrained", "push_to_hub", "config", "generation_config"),
     *("resize_token_embeddings", "get_input_embeddings", "set_input_embeddings", "tie_weights"),
 }
+OF_ANY_CARD = re.compile(r"""cuda\.is_available\(\)$|== ["']cuda["']$|^(\w+\.)?(use_)?cuda$""")
 COMPREHENSIONS = (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp)
 AROUND = "and what a step computes around it has no averaged gradients: call it in forward()"
 
@@ -100,6 +102,7 @@ def findings(program: Program) -> Iterator[Finding]:
             elif (
                 use.attr == "load_state_dict"
                 and not wraps_lone_process(module, wrap, use)
+                and not has_wrapper_of_any_card(program, module, wrap)
                 and not any(saves_wrapper_state(program, each) for each in program.modules)
             ):
                 because = f"{name.id} is wrapped here, and its checkpoint was made without"
@@ -365,6 +368,18 @@ def wraps_lone_process(module: Module, wrap: ast.stmt, use: ast.AST) -> bool:
     is_behind_both = tests <= {*module.ancestors(use)} and not exclusive(wrap, use)
     is_always = is_whatever_cards(module, wrap) or is_behind_both
     return is_always and wraps_cards_alone(module, wrap)
+
+
+def has_wrapper_of_any_card(program: Program, module: Module, wrap: ast.stmt) -> bool:
+    """Whether a DataParallel is around a model on any card, and nothing is saved that it may load.
+
+    ``if device == "cuda":``: the file is of another script, which has wrapped its model as well.
+    """
+    saves = any(program.is_live(*each) for each in program.calls_to("save"))
+    if saves or not wraps_cards_alone(module, wrap):
+        return False
+    tests = [module.text(up.test) for up in module.ancestors(wrap) if isinstance(up, ast.If)]
+    return all(OF_ANY_CARD.search(test) for test in tests)
 
 
 def returned_wrappers(program: Program, module: Module) -> Iterator[Wrapped]:

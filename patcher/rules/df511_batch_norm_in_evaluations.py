@@ -2,7 +2,8 @@
 
 What         All ranks evaluate a module with BatchNorm layers, inside of DistributedDataParallel
              or with gradients that are averaged by hand, and what comes out decides whether the
-             training goes on or how fast it learns, or is gathered from all ranks.
+             training goes on, how fast it learns, or whether ranks wait for each other, or is
+             gathered from all ranks.
 At run time  Each rank's averages come from its own batches: only a forward pass of the wrapper
              makes them rank 0's. Scores differ, a rank that stops early leaves its peers waiting
              until the time-out, and the weights that are saved score otherwise.
@@ -16,9 +17,9 @@ Source       torch.nn.parallel.DistributedDataParallel (broadcast_buffers)
 import ast
 from collections.abc import Iterator
 
+from ..analysis.effects.deciding_scores import what_hangs_on_it
 from ..analysis.models.batch_norm import norms_by_batch
 from ..analysis.models.wrapping import AVERAGE, SHARED
-from ..analysis.ranks.deciding_scores import what_hangs_on_it
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.evaluations import Evaluation
 from ..analysis.training.program import Program

@@ -11,11 +11,12 @@ At run time  The training accuracy that is printed is that of 1/N of the example
              epoch, and another one on each rank. A rank that stops, or keeps the best model, by it
              leaves its peers waiting. Class weights and means differ from rank to rank.
 Example      print("train:", accuracy(model, train_loader))
-Fix          Let the loop go over all examples in order, on each rank. Of evaluations only those
-             that compute no gradients, or are functions that get the loader. Averages of batch
-             norm are only noted, as they need mixed batches: let all ranks take the mean of theirs,
-             or go through a loader of all examples that shuffles. So are gradients of batches that
-             are drawn beside the training, as pruning does: average them before they are read.
+Fix          Let the loop go over all examples in order, on each rank, and divide by the number of
+             all their batches. Of evaluations only those that compute no gradients, or are
+             functions that get the loader. Averages of batch norm are only noted, as they need
+             mixed batches: let all ranks take the mean of theirs, or go through a loader of all
+             examples that shuffles. So are gradients of batches that are drawn beside the training,
+             as pruning does: average them before they are read.
 Fix safety   Safe: a loader that deals nothing is left as it is, as every loader of a lone process.
 Source       torch.utils.data.distributed.DistributedSampler
 """
@@ -50,6 +51,7 @@ from ..source.tree import (
     is_inside,
     mentions,
     parameters,
+    precedes,
     within,
 )
 
@@ -398,7 +400,33 @@ def count_all(module: Module, iterated: ast.expr) -> tuple[Edit, ...]:
     source = inner_of(iterated)
     if not isinstance(source, ast.Name | ast.Attribute):
         return ()
-    return (Rewrite(source, f"{WHOLE}({module.text(source)})"), Define(WHOLE))
+    whole = f"{WHOLE}({module.text(source)})"
+    counted = [Rewrite(each, whole) for each in divisors(module, iterated, module.text(source))]
+    return (Rewrite(source, whole), *counted, Define(WHOLE))
+
+
+def divisors(module: Module, iterated: ast.expr, loader: str) -> Iterator[ast.expr]:
+    """The loader in ``len(loader)`` that divides what comes of going over it."""
+    stmt = module.statement(iterated)
+    made = {name for each in getattr(stmt, "targets", []) for name in bound_names(each)}
+    if isinstance(stmt, ast.For):
+        sums = [names_in(each.target) for each in within(stmt.body, ast.AugAssign)]
+        made = set().union(*sums, *kept_again(stmt))
+    for call in module.calls_to("len"):
+        if len(call.args) != 1 or module.text(call.args[0]) != loader:
+            continue
+        for up in module.ancestors(call):
+            match up:
+                case ast.BinOp(left=divided, op=ast.Div() | ast.FloorDiv(), right=divisor):
+                    pass
+                case ast.AugAssign(target=divided, op=ast.Div() | ast.FloorDiv(), value=divisor):
+                    pass
+                case _:
+                    continue
+            if (call is divisor or is_inside(call, divisor)) and (
+                is_inside(iterated, divided) or (names_in(divided) & made and precedes(stmt, up))
+            ):
+                yield call.args[0]
 
 
 def inner_of(iterated: ast.expr) -> ast.expr:

@@ -17,12 +17,12 @@ import re
 from collections.abc import Iterator
 
 from ..analysis.batches.loss_names import names_of_losses
+from ..analysis.effects.deciding_scores import GATHERING
 from ..analysis.language.name_flow import flows, names_in, reached, taking
 from ..analysis.language.results import handed_back
 from ..analysis.language.training_calls import GRADLESS
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import AVERAGE, SHARED, functions_leading_to, loops_that_step
-from ..analysis.ranks.deciding_scores import GATHERING
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.loaders import trace_loader
 from ..analysis.training.program import Program

@@ -20,13 +20,13 @@ from collections.abc import Iterator
 from ..analysis.batches.drawing_transforms import drawn_by_transforms
 from ..analysis.batches.drawn_examples import ranks_draw_alike
 from ..analysis.batches.torch_draws import drawn_by_data, drawn_in_evaluation, seeds_torch
-from ..analysis.language.name_flow import flows, names_in, reached, taking
-from ..analysis.ranks.deciding_scores import (
+from ..analysis.effects.deciding_scores import (
     GATHERING,
     JOINED,
     what_hangs_on_it,
     what_is_decided_by,
 )
+from ..analysis.language.name_flow import flows, names_in, reached, taking
 from ..analysis.ranks.rank_divergence import conditional_exits
 from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.evaluations import Evaluation

@@ -17,7 +17,7 @@ from ..editing.edits import Edit, Import, Replace, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.statements import arguments_in_order
 from ..source.module import Module
-from ..source.tree import Function
+from ..source.tree import Function, argument
 
 CODE, SEVERITY, SAFETY = "DF802", Severity.NOTE, Safety.SAFE
 
@@ -38,7 +38,7 @@ def findings(program: Program) -> Iterator[Finding]:
             for call in module.calls_to("autocast", "GradScaler")
             if module.dotted(call.func) in OLD_NAMES
         ]
-        if calls:
+        if calls and not any(map(names_device, calls)):
             because = f"{module.dotted(calls[0].func)} is deprecated"
             yield Finding(module, calls[0], because, tuple(rename_calls(module, calls)))
 
@@ -80,13 +80,19 @@ def rename_call(module: Module, call: ast.Call) -> Iterator[Edit]:
     arguments = arguments_in_order(call)
     if not arguments:
         yield Rewrite(call.func, f"({device})", call, after=True)
-    for index, argument in enumerate(arguments):
-        text = module.text(argument)
-        if name == "autocast" and argument in call.args:
+    for index, each in enumerate(arguments):
+        text = module.text(each)
+        if name == "autocast" and each in call.args:
             text = f"{AUTOCAST_PARAMETERS[index]}={text}"
         text = text if index else f"{device}, {text}"
-        if text != module.text(argument):
-            yield Rewrite(argument, text)
+        if text != module.text(each):
+            yield Rewrite(each, text)
+
+
+def names_device(call: ast.Call) -> bool:
+    """Whether a call tells the device as the new names take it: an old one is imported in need."""
+    device = argument(call, 0, "device_type") or argument(call, 0, "device")
+    return isinstance(device, ast.Constant) and isinstance(device.value, str)
 
 
 def is_unsupported(module: Module, call: ast.Call) -> bool:

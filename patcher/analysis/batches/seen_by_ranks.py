@@ -67,6 +67,22 @@ def kept_of_batches(program: Program, loop: TrainLoop) -> Iterator[Kept]:
         if name in needed - batch - found:
             found.add(name)
             yield stmt, name
+    yield from kept_behind(loop, batch)
+
+
+def kept_behind(loop: TrainLoop, batch: set[str]) -> Iterator[Kept]:
+    """What a function leaves behind its steps in global names, for the losses of its next call."""
+    function = loop.module.function(loop.steps)
+    if function is None or not within(function.body, ast.Global):
+        return
+    shared = {name for each in within(function.body, ast.Global) for name in each.names}
+    needed = made_from(function.body, names_of_losses(loop)) & shared
+    known = made_of(function.body, batch) if needed else set()
+    for stmt, targets, value in assignments(function.body):
+        is_behind = position(stmt) > position(loop.steps) and not is_inside(stmt, loop.steps)
+        names = taking(targets) & needed if is_behind else set[str]()
+        if names and contents(value) & known:
+            yield stmt, min(names)
 
 
 def joins_batches(module: Module, call: ast.Call) -> bool:
@@ -326,16 +342,21 @@ def carried_attributes(body: list[ast.stmt]) -> set[str]:
 def switched(body: list[ast.stmt], test: ast.If) -> Iterator[Kept]:
     """What a test of a batch gives another value for good: ``if accuracy > 0.9: weight = 1.0``.
 
-    Of names that a step binds nowhere else: by numbers, or by what they were.
+    Of names that a step binds nowhere else, nor there to anything but numbers and what they were.
     """
     inside = within([*test.body, *test.orelse], ast.Assign)
+    anew = {
+        name
+        for stmt in inside
+        for name in taking(stmt.targets)
+        if not contents(stmt.value) <= {name, "min", "max"}
+    }
     times = Counter(name for each in inside for name in taking(each.targets))
     in_all = Counter(name for each in within(body, ast.Assign) for name in taking(each.targets))
     for stmt in inside:
-        for name in taking(stmt.targets):
-            is_own = contents(stmt.value) <= {name, "min", "max"}
+        for name in taking(stmt.targets) - anew:
             is_left = name in contents(stmt.value) or times[name] == 1
-            if is_own and is_left and in_all[name] == times[name]:
+            if is_left and in_all[name] == times[name]:
                 yield stmt, name
 
 

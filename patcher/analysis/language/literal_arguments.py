@@ -7,7 +7,7 @@ import operator
 
 from ...source.module import Module
 from ...source.tree import Function, mentions, parameters, within
-from .passed_arguments import argument_for_parameter, default_value
+from .passed_arguments import argument_for_parameter, default_value, keyword_value
 
 CallPlace = tuple[Module, ast.Call]
 Calls = tuple[CallPlace, ...]  # of a function, of the function around that call, and so on
@@ -215,12 +215,30 @@ def passed_literal(module: Module, function: Function, calls: Calls, name: ast.e
     return None if passed is None else passed_literal(where, around, tuple(above), passed)
 
 
-def may_be_among_others(module: Module, call: ast.Call, name: str, by_name_only: bool) -> bool:
-    """Whether ``*arguments`` or ``**options`` of a call may hold a parameter."""
+def may_be_among_others(
+    module: Module,
+    call: ast.Call,
+    name: str,
+    by_name_only: bool,
+    seen: frozenset[ast.Call] = frozenset(),
+) -> bool:
+    """Whether ``*arguments`` or ``**options`` of a call may hold a parameter.
+
+    Where a function hands on its own ``**options``, by what its callers pass.
+    """
     if not by_name_only and any(isinstance(arg, ast.Starred) for arg in call.args):
         return True
     if all(word.arg for word in call.keywords):
         return False
     texts = [node.value for node in module.nodes(ast.Constant) if isinstance(node.value, str)]
     words = [word.arg for each in module.calls_to("dict") for word in each.keywords]
-    return name in words or any(text.lstrip("-").replace("-", "_") == name for text in texts)
+    if name in words or any(text.lstrip("-").replace("-", "_") == name for text in texts):
+        return True
+    around = module.function(call)
+    if around is None or around.args.kwarg is None or module.graph is None or call in seen:
+        return False
+    return any(
+        keyword_value(each, name) is not None
+        or may_be_among_others(where, each, name, True, seen | {call})
+        for where, each in module.graph.callers(around)
+    )

@@ -61,6 +61,7 @@ def is_made_by(module: Module, node: ast.expr, function: str) -> bool:
         if module.dotted(value.func) == function:
             return True
         value = value.func.value  # of torch.arange(n).to(device)
+        value = module.definition(value, value) or value  # n = torch.arange(9); n.to(device)
     return False
 
 
