@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(4, 2))
 """
+BUFFERED = GROUP.replace("torch.nn.Linear(4, 2)", "torch.nn.BatchNorm1d(4)")
 LOADER = "loader = DataLoader(data, sampler=DistributedSampler(data))\n"
 STEPS = """
 for x, y in loader:
@@ -119,6 +120,26 @@ class Ahead(DataLoader):
         super().__init__(**options)
         self.card = card
 loader = Ahead(card=0, dataset=data, sampler={sampler})
+"""
+BY_PLACE = """
+class Again(DataLoader):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.batches = super().__iter__()
+kind = DataLoader
+if args.again:
+    kind = Again
+loader = kind(data, 4, sampler={sampler})
+"""
+BY_RANK = """
+def validate(model, loader, log=None):
+    model.eval()
+    for x, y in loader:
+        score(model(x), y)
+if dist.get_rank() == 0:
+    validate(model, loader, "log.txt")
+else:
+    {others}
 """
 LOADED = """
 def test(net, path):
@@ -281,6 +302,10 @@ NOOP: list[tuple[str, str, str]] = [
         + STRIDES.format(begin="(rank + skipped) % world_size") + STEPS),
     ("DF401", "a class hands its options on", GROUP
         + BY_SUBCLASS.format(sampler="DistributedSampler(data)") + STEPS),
+    ("DF401", "a class hands its places on", GROUP
+        + BY_PLACE.format(sampler="DistributedSampler(data)") + STEPS),
+    ("DF501", "the other ranks evaluate in the other branch", BUFFERED + LOADER + STEPS
+        + BY_RANK.format(others="validate(model, loader)")),
     ("DF604", "rounds that save load nothing", GROUP + LOADER + RESUMED.format(
         train="train_epoch(loader, model)", early="<", saved="best.pth")),
     ("DF604", "another file is saved", GROUP + LOADER + RESUMED.format(
@@ -328,6 +353,10 @@ TOLD: list[tuple[str, str, str, Severity | None]] = [
         + STRIDES.format(begin="skipped % world_size") + STEPS, None),
     ("DF401", "a class hands on that there is no sampler", GROUP
         + BY_SUBCLASS.format(sampler="None") + STEPS, None),
+    ("DF401", "a class hands on by place that there is no sampler", GROUP
+        + BY_PLACE.format(sampler="None") + STEPS, None),
+    ("DF501", "the other ranks do something else in the other branch", BUFFERED + LOADER + STEPS
+        + BY_RANK.format(others="train(model, loader)"), None),
     ("DF401", "what is not read makes the batches", GROUP
         + "loader = tools.loader(args)\n" + BATCHES, Severity.DEGRADED),
     ("DF401", "ranks act in environments of their own", GROUP + "import gym\n" + ACTING,
