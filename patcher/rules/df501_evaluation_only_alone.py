@@ -72,9 +72,7 @@ def gates_on_the_way(
     while places:
         where, place = places.pop(0)
         for gate in rank_gates(where, place):
-            if not any(
-                exclusive(place, other) and is_inside(other, gate) for _, other in entries
-            ):
+            if not any(exclusive(place, other) and is_inside(other, gate) for _, other in entries):
                 yield where, gate  # else the ranks that it sends away evaluate in its other branch
         function = where.function(place) if evaluation.loader.distributed_samplers else None
         if function is None or any(isinstance(up, Function) for up in where.ancestors(function)):

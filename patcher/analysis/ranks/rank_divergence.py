@@ -13,6 +13,7 @@ from ...source.tree import (
     bound_names,
     everywhere,
     is_inside,
+    is_none,
     parameters,
     precedes,
     within,
@@ -122,8 +123,16 @@ def clock_exits(
         walk = walk_of(program, module, loop, agreed, set(), by_clock=True)
         walk.block(module.scope_statements(place), {BY_CLOCK}, None)
         for leaving, test in walk.exits.items():
-            if leaves_loops(module, place, leaving):
+            if leaves_loops(module, place, leaving) and not asks_whether_there_is(test.test):
                 yield module, leaving, test
+
+
+def asks_whether_there_is(test: ast.expr) -> bool:
+    """``outputs is None``: of what a step returns, also beside times, the clock decides nothing."""
+    match test:
+        case ast.Compare(ops=[ast.Is() | ast.IsNot()], comparators=[other]):
+            return is_none(other)
+    return False
 
 
 def calling_places(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.AST]]:
