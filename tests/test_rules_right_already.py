@@ -572,13 +572,19 @@ from torch.nn.parallel import DistributedDataParallel
 torch.distributed.init_process_group("gloo")
 def by_tables(model, x):
     return model.generate(x)
-def speak(x, kind="torch"):
-    model = DistributedDataParallel(torch.nn.Linear(4, 2))
+def speak(model, x, kind="torch"):
     if kind == "torch":
         return model(x)
     elif kind == "tables":
         return by_tables(model, x)
-speak(x{passed})
+def main():
+    model = torch.nn.Linear(4, 2)
+    model = DistributedDataParallel(model)
+    for x in batches:
+        model(x).sum().backward()
+        optimizer.step()
+    speak(model, x{passed})
+main()
 """
 
 

@@ -23,9 +23,9 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.language.settled_tests import is_never_reached
 from ..analysis.models.held_models import HeldModel, models_held_bare
 from ..analysis.models.past_wrapper import steps_past_wrapper
-from ..analysis.language.settled_tests import is_never_reached
 from ..analysis.models.saved_wrappers import is_wrapped, returns_wrapper
 from ..analysis.models.wrapper_attributes import (
     WRAPPERS,

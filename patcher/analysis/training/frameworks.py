@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterable, Iterator
 
+from ...source.module import Module
 from ..language.names import ModuleSet
 
 # Wrap a model, or set a program up, so that ranks average their gradients.
