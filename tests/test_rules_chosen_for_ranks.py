@@ -24,6 +24,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(4, 2))
 """
+BUFFERED = GROUP.replace("torch.nn.Linear(4, 2)", "torch.nn.BatchNorm1d(4)")
 LOADER = "loader = DataLoader(data, sampler=DistributedSampler(data))\n"
 STEPS = """
 for x, y in loader:
@@ -119,6 +120,104 @@ class Ahead(DataLoader):
         super().__init__(**options)
         self.card = card
 loader = Ahead(card=0, dataset=data, sampler={sampler})
+"""
+BY_PLACE = """
+class Again(DataLoader):
+    def __init__(self, *args, **options):
+        super().__init__(*args, **options)
+        self.batches = super().__iter__()
+kind = DataLoader
+if args.again:
+    kind = Again
+loader = kind(data, 4, sampler={sampler})
+"""
+BY_RANK = """
+def validate(model, loader, log=None):
+    model.eval()
+    for x, y in loader:
+        score(model(x), y)
+if dist.get_rank() == 0:
+    validate(model, loader, "log.txt")
+else:
+    {others}
+"""
+TIMED = """
+import time
+def step(batch, begun):
+    loss = model(batch).sum()
+    loss.backward()
+    optimizer.step()
+    return {{"time": time.time() - begun}}
+begun = time.time()
+while True:
+    for batch in loader:
+        outputs = step(batch, time.time() - begun)
+        if {test}:
+            {leaves}
+        print(outputs)
+"""
+CARD_OF = """
+count = {count}
+torch.cuda.set_device(dist.get_rank() % count)
+"""
+HELD = """
+class Runner:
+    def __init__(self, net):
+        self.net, self.held = net, None
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+    @property
+    def model(self):
+        if self.held is None:
+            self.held = DistributedDataParallel(self.net)
+        return self.{returned}
+    def train(self, loader):
+        for x, y in loader:
+            loss = torch.nn.functional.cross_entropy(self.model(x), y)
+            loss.backward()
+            self.optimizer.step()
+            self.optimizer.zero_grad()
+Runner(torch.nn.Linear(4, 2)).train(loader)
+"""
+ONE_BY_ONE = """
+nets = [torch.nn.Linear(4, 2), torch.nn.Linear(4, 2)]
+{wraps}
+optimizers = []
+for net in nets:
+    optimizers.append(torch.optim.SGD(net.parameters(), 0.1))
+for x, y in loader:
+    for net, optimizer in zip(nets, optimizers):
+        torch.nn.functional.cross_entropy(net(x), y).backward()
+        optimizer.step()
+"""
+OF_EACH = """
+name = f"rank_{dist.get_rank()}"
+for epoch in range(3):
+    torch.save(model.state_dict(), f"{epoch}.{name}.pth")
+    state = torch.load(f"last.{part}.pth", map_location="cpu")
+"""
+SENT = """
+def energy(counter):
+    if {test}:
+        own = measured(counter)
+        total = own.cuda() if torch.cuda.is_available() else total.float()
+        dist.all_reduce(total)
+        {use}
+energy(3)
+"""
+BY_OPTION = """
+class Evaluator:
+    def __init__(self, net):
+        self.net = net
+        self.evaluate = getattr(self, args.how)
+    def on_pictures(self, model):
+        model.eval()
+        for x, y in self.loader():
+            score(model(x), y)
+    def loader(self):
+        return DataLoader(held_out, sampler=DistributedSampler(held_out))
+    def run(self):
+        self.evaluate(self.net)
+Evaluator(model).run()
 """
 LOADED = """
 def test(net, path):
@@ -281,6 +380,23 @@ NOOP: list[tuple[str, str, str]] = [
         + STRIDES.format(begin="(rank + skipped) % world_size") + STEPS),
     ("DF401", "a class hands its options on", GROUP
         + BY_SUBCLASS.format(sampler="DistributedSampler(data)") + STEPS),
+    ("DF401", "a class hands its places on", GROUP
+        + BY_PLACE.format(sampler="DistributedSampler(data)") + STEPS),
+    ("DF501", "the other ranks evaluate in the other branch", BUFFERED + LOADER + STEPS
+        + BY_RANK.format(others="validate(model, loader)")),
+    ("DF506", "whether a step has returned something", GROUP + LOADER
+        + TIMED.format(test="outputs is None", leaves="continue")),
+    ("DF103", "a rank of as many as a machine has cards, or one", GROUP + LOADER + STEPS
+        + CARD_OF.format(count="max(1, torch.cuda.device_count())")),
+    ("DF301", "a property wraps what it returns", GROUP.replace("model = ", "other = ")
+        + LOADER + HELD.format(returned="held")),
+    ("DF301", "each of a list is wrapped", GROUP.replace("model = ", "other = ") + LOADER
+        + ONE_BY_ONE.format(wraps="for i in range(2):\n"
+            "    nets[i] = DistributedDataParallel(nets[i])")),
+    ("DF604", "each rank loads what it has saved", GROUP + LOADER + STEPS
+        + OF_EACH.replace("{part}", "{name}")),
+    ("DF502", "a name that its only binding reads", GROUP + LOADER + STEPS
+        + SENT.format(test="dist.is_initialized()", use="return total.item()")),
     ("DF604", "rounds that save load nothing", GROUP + LOADER + RESUMED.format(
         train="train_epoch(loader, model)", early="<", saved="best.pth")),
     ("DF604", "another file is saved", GROUP + LOADER + RESUMED.format(
@@ -328,6 +444,22 @@ TOLD: list[tuple[str, str, str, Severity | None]] = [
         + STRIDES.format(begin="skipped % world_size") + STEPS, None),
     ("DF401", "a class hands on that there is no sampler", GROUP
         + BY_SUBCLASS.format(sampler="None") + STEPS, None),
+    ("DF401", "a class hands on by place that there is no sampler", GROUP
+        + BY_PLACE.format(sampler="None") + STEPS, None),
+    ("DF501", "the other ranks do something else in the other branch", BUFFERED + LOADER + STEPS
+        + BY_RANK.format(others="train(model, loader)"), None),
+    ("DF506", "how long a step has taken", GROUP + LOADER
+        + TIMED.format(test="time.time() - begun > 9", leaves="break"), None),
+    ("DF103", "a rank of as many as an option tells", GROUP + LOADER + STEPS
+        + CARD_OF.format(count="max(1, args.gpus)").replace("count", "gpus"), None),
+    ("DF301", "a property returns what is in the wrapper", GROUP.replace("model = ", "other = ")
+        + LOADER + HELD.format(returned="net"), None),
+    ("DF301", "one of a list is wrapped", GROUP.replace("model = ", "other = ") + LOADER
+        + ONE_BY_ONE.format(wraps="head = DistributedDataParallel(nets[0])"), None),
+    ("DF604", "each rank loads one file", GROUP + LOADER + STEPS
+        + OF_EACH.replace("{part}", "{args.name}"), Severity.ERROR),
+    ("DF504", "nobody is seen to call the evaluation", BUFFERED + LOADER + STEPS + BY_OPTION,
+        Severity.DEGRADED),
     ("DF401", "what is not read makes the batches", GROUP
         + "loader = tools.loader(args)\n" + BATCHES, Severity.DEGRADED),
     ("DF401", "ranks act in environments of their own", GROUP + "import gym\n" + ACTING,

@@ -26,6 +26,18 @@ NOOP = [
         if args.local_rank == -1:
             random.shuffle(data)
         """),
+    ("timesteps of a batch, under a seed of its own", """
+        import numpy as np
+        class Steps:
+            def sample(self, count):
+                return np.random.choice(1000, size=(count,))
+        def main(args):
+            np.random.seed(args.seed + args.local_rank)
+            steps = Steps()
+            for x in loader:
+                model(x, steps.sample(len(x))).sum().backward()
+                optimizer.step()
+        """),
     ("nobody's random", "from mine import random\nrandom.shuffle(data)"),
 ]  # fmt: skip
 
@@ -66,7 +78,60 @@ def test_draws_that_are_the_same_under_one_seed_alone_are_noted(text: str) -> No
     assert "same on all ranks" in finding.because
 
 
+MEANT = [
+    ("an object orders what it has, by its rank", """
+        import random
+        class Shards:
+            def __init__(self, rank, shards):
+                self.rank, self.shards = rank, shards[rank]
+            def order(self):
+                random.seed(self.seed + self.rank)
+                random.shuffle(self.shards)
+        """),
+    ("a part that is dealt by hand", """
+        import random
+        def rows(path, rank, world_size):
+            for number, line in enumerate(open(path)):
+                if number % world_size == rank:
+                    yield line
+        def mixed(lines):
+            lines = list(lines)
+            random.shuffle(lines)
+            return lines
+        def main(args):
+            random.seed(args.seed + args.local_rank)
+            mixed(rows(args.path, args.local_rank, args.world_size))
+        """),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("text", [pytest.param(t, id=name) for name, t in MEANT])
+def test_ranks_may_order_what_they_have_each_in_its_own_way(text: str) -> None:
+    (finding,) = found("DF404", textwrap.dedent(text))
+    assert finding.severity is Severity.NOTE
+    assert "own part" in finding.because
+
+
 WARNED = [
+    ("an object that deals behind its order", """
+        import random
+        class Shards:
+            def order(self):
+                random.seed(self.seed + self.rank)
+                random.shuffle(self.shards)
+                self.shards = self.shards[self.rank :: self.count]
+        """),
+    ("epochs that are drawn, not batches", """
+        import numpy as np
+        def order(count):
+            return np.random.choice(count, size=(count,))
+        def main(args):
+            np.random.seed(args.seed + args.local_rank)
+            places = order(len(data))
+            for x in loader:
+                model(x).sum().backward()
+                optimizer.step()
+        """),
     ("a seed of its own, then data", """
         import random
         random.seed(args.seed + args.local_rank)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import found
+from ddpfix.patcher.findings import Severity
 
 SPAWNED = """
 import torch
@@ -417,3 +418,176 @@ state = State(0)
 @pytest.mark.parametrize(("count", "is_told"), [("state.step += 1", False), ("pass", True)])
 def test_a_number_that_is_counted_on_loads_as_it_is(count: str, is_told: bool) -> None:
     assert bool(found("DF606", STEPS.format(count=count))) is is_told
+
+
+LAUNCHED = """
+import accelerate, torch
+from torch.utils.data import DataLoader
+def start():
+    torch.distributed.init_process_group("gloo")
+class Launcher({base}):
+    def unwrap(self, model):
+        return model
+launcher = Launcher()
+model, loader = launcher.prepare(torch.nn.Linear(4, 2), DataLoader(data))
+for x, y in loader:
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    launcher.backward(loss)
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("base", "count"), [("accelerate.Accelerator", 0), ("object", 1)])
+def test_a_class_derived_from_a_launcher_averages_gradients(base: str, count: int) -> None:
+    assert len(found("DF301", LAUNCHED.format(base=base))) == count
+
+
+SYNCED = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+class Launcher:
+    def backward(self, loss):
+        loss.backward()
+torch.distributed.init_process_group("gloo")
+launcher = Launcher()
+launcher.number = 4
+model = DistributedDataParallel(torch.nn.Linear(4, 2))
+loader = DataLoader(data, sampler=DistributedSampler(data))
+for step, (x, y) in enumerate(loader):
+    loss = torch.nn.functional.cross_entropy(model(x), y)
+    launcher.{told}(loss)
+    loss.backward()
+    if step % launcher.number == 0:
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("told", "count"), [("backward", 0), ("observe", 1)])
+def test_who_goes_back_from_a_loss_is_told_nothing(told: str, count: int) -> None:
+    assert len(found("DF506", SYNCED.format(told=told))) == count
+
+
+HANDED = """
+import torch
+from typing import IO
+torch.distributed.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+def save(model, file: {kind}):
+    torch.save(model.state_dict(), file)
+save(model, made())
+"""
+
+
+@pytest.mark.parametrize(("kind", "count"), [("IO[bytes]", 0), ("str", 1)])
+def test_an_open_file_has_been_opened_elsewhere(kind: str, count: int) -> None:
+    assert len(found("DF601", HANDED.format(kind=kind))) == count
+
+
+PARTED = """
+import pickle, torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+torch.distributed.init_process_group("gloo")
+rank = torch.distributed.get_rank()
+model = DistributedDataParallel(torch.nn.Linear(4, 2))
+def evaluate(model):
+    model.eval()
+    scores = []
+    for x in DataLoader(held_out, sampler=DistributedSampler(held_out, shuffle=False)):
+        scores.append(model(x))
+    pickle.dump(scores, open(f"scores.{part}.pkl", "wb"))
+    torch.distributed.barrier()
+evaluate(model)
+"""
+
+
+def test_ranks_may_write_their_parts_to_files_of_their_own() -> None:
+    (finding,) = found("DF503", PARTED.replace("{part}", "{rank}"))
+    assert finding.severity is Severity.NOTE
+    (finding,) = found("DF503", PARTED.replace("{part}", "{name}"))
+    assert finding.severity is not Severity.NOTE
+
+
+TWICE = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+torch.distributed.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 2))
+sampler = DistributedSampler(data)
+def train(loader, epoch, often=False):
+    for x, y in loader:
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+loader = DataLoader(data, sampler=sampler)
+for epoch in range(3):
+    {told}
+    if often:
+        train(loader, epoch, often=True)
+    else:
+        train(loader, epoch)
+"""
+
+
+@pytest.mark.parametrize(("told", "count"), [("sampler.set_epoch(epoch)", 0), ("pass", 1)])
+def test_the_epoch_is_told_above_either_call(told: str, count: int) -> None:
+    assert len(found("DF402", TWICE.format(told=told))) == count
+
+
+UNPACKED = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader
+from torch.utils.data.distributed import DistributedSampler
+torch.distributed.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 2))
+class Data:
+    def parts(self, data):
+        if torch.distributed.is_initialized():
+            sampler = {sampler}
+        else:
+            sampler = None
+        return data, sampler
+    def loader(self):
+        data, sampler = self.parts(self.data)
+        return DataLoader(data, sampler=sampler, shuffle=(sampler is None))
+for x, y in Data().loader():
+    torch.nn.functional.cross_entropy(model(x), y).backward()
+    optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("sampler", "count"), [("DistributedSampler(data)", 0), ("None", 1)])
+def test_a_sampler_that_a_method_returns_beside_its_data_deals(sampler: str, count: int) -> None:
+    assert len(found("DF401", UNPACKED.format(sampler=sampler))) == count
+
+
+OTHER_KIND = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+torch.distributed.init_process_group("gloo")
+def by_tables(model, x):
+    return model.generate(x)
+def speak(model, x, kind="torch"):
+    if kind == "torch":
+        return model(x)
+    elif kind == "tables":
+        return by_tables(model, x)
+def main():
+    model = torch.nn.Linear(4, 2)
+    model = DistributedDataParallel(model)
+    for x in batches:
+        model(x).sum().backward()
+        optimizer.step()
+    speak(model, x{passed})
+main()
+"""
+
+
+@pytest.mark.parametrize(("passed", "count"), [("", 0), (', kind="tables"', 1)])
+def test_a_branch_that_no_call_takes_asks_no_wrapper(passed: str, count: int) -> None:
+    assert len(found("DF305", OTHER_KIND.format(passed=passed))) == count

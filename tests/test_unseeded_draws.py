@@ -134,6 +134,15 @@ def test_elsewhere_it_is_only_told(text: str) -> None:
     assert not any(finding.edits for finding in findings)
 
 
+def test_what_is_drawn_before_an_exit_and_by_entries_of_a_list_is_no_data() -> None:
+    dry = "if args.dry: count(torch.randn(2)); {ends}\n    lines"
+    assert found("DF404", script(dry.format(ends="sys.exit()"))) == []
+    assert found("DF404", script(dry.format(ends="print(2)")))
+    tilt = "def tilt(x):\n    return x * random.random()\n"
+    assert found("DF404", tilt + "OPS = [tilt]\n" + script("pass")) == []
+    assert found("DF404", tilt + "x = tilt(3)\n" + script("pass"))
+
+
 def test_a_generator_of_its_own_is_no_draw_of_the_program() -> None:
     draw = "g = torch.Generator()\n    lines = torch.randperm(9, generator=g)"
     assert found("DF404", script(draw)) == []

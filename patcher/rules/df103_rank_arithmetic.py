@@ -108,10 +108,19 @@ def is_card_count(module: Module, node: ast.expr) -> bool:
         values = [module.definition(node, node) or node]
     elif isinstance(node, ast.Attribute):
         values = module.attribute_values.get(node.attr, [])
+    calls = [call for value in values for call in (value, *arguments_of_max(value))]
     return any(
-        isinstance(value, ast.Call) and module.last_name(value.func) == "device_count"
-        for value in values
+        isinstance(call, ast.Call) and module.last_name(call.func) == "device_count"
+        for call in calls
     )
+
+
+def arguments_of_max(value: ast.expr) -> list[ast.expr]:
+    """What ``max(1, torch.cuda.device_count())`` takes the larger of."""
+    match value:
+        case ast.Call(func=ast.Name(id="max"), args=args):
+            return args
+    return []
 
 
 def is_compared(module: Module, node: ast.BinOp) -> bool:

@@ -24,6 +24,7 @@ import re
 from collections.abc import Iterator, Sequence
 
 from ..analysis.language.passed_arguments import argument_for_parameter
+from ..analysis.language.settled_tests import is_never_reached
 from ..analysis.models.held_models import HeldModel, models_held_bare
 from ..analysis.models.past_wrapper import steps_past_wrapper
 from ..analysis.models.saved_wrappers import is_wrapped, returns_wrapper
@@ -189,6 +190,7 @@ def passed_wrappers(program: Program, module: Module, wrapped: set[str]) -> Iter
                 and (use.attr in MODEL_ATTRIBUTES or not is_engine_elsewhere(program, passed.id))
                 and not sets(where, passed.id, use.attr)
                 and not is_wrapped_otherwise(module, use, where, passed.id)
+                and not is_never_reached(program, where, call)
             ):
                 because = f"{module.text(use)} is asked of the wrapper of line {call.lineno}"
                 if use.attr not in MODEL_ATTRIBUTES and makes_loss(program, module, use):

@@ -142,6 +142,8 @@ def never_told(
         yield Finding(loop.module, loop.steps, NO_NUMBER, tuple(edits))
     elif epochs is not None:
         yield from never_told_in(program, loop, dealt, epochs, is_beside)
+    elif is_told_by_callers(program, loop, of_all=True):
+        return  # each of several calls of the steps' function stands below it
     elif dealt.distributed_samplers and (number := number_passed(program, loop)):
         use = loop.module.statement(above[0]) if above else loop.steps
         yield told_before(loop, use, kind_of_sampler(dealt), number)
@@ -424,10 +426,22 @@ def is_in_other_training(program: Program, loop: TrainLoop, node: ast.AST) -> bo
     return any(other is up or is_inside(other, up) for other in others for up in around)
 
 
-def is_told_by_callers(program: Program, loop: TrainLoop) -> bool:
-    """Whether a function that calls the loop's, perhaps for other loaders too, tells the epoch."""
+def is_told_by_callers(program: Program, loop: TrainLoop, *, of_all: bool = False) -> bool:
+    """Whether a function that calls the loop's, perhaps for other loaders too, tells the epoch.
+
+    ``of_all``: above every call that is known, in the loop around it.
+    """
     function = loop.module.function(loop.steps)
-    return function is not None and any(
-        calls_set_epoch(program, where, where.scope_statements(call))
-        for where, call in program.callers(function)
+    callers = [] if function is None else program.callers(function)
+    if not of_all:
+        return any(
+            calls_set_epoch(program, where, where.scope_statements(call)) for where, call in callers
+        )
+    return bool(callers) and all(
+        any(
+            calls_set_epoch(program, where, up.body)
+            for up in where.ancestors(call)
+            if isinstance(up, ast.For | ast.While)
+        )
+        for where, call in callers
     )

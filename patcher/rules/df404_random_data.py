@@ -25,7 +25,7 @@ from ..analysis.batches.global_seeds import is_set_for_all
 from ..analysis.batches.own_seeds import own_seeds
 from ..analysis.batches.random_draws import SEED_FUNCTIONS
 from ..analysis.language.call_graph import reachable_functions
-from ..analysis.ranks.dealing import SHARE_OF_DRAWN
+from ..analysis.ranks.dealing import SHARE_OF_DRAWN, dealt_by_hand
 from ..analysis.ranks.rank_reach import RANK_NAMES, RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
@@ -35,6 +35,7 @@ from ..source.module import Module
 from ..source.tree import (
     Function,
     below,
+    everywhere,
     has_forward,
     keyword,
     mentions,
@@ -104,9 +105,31 @@ def findings(program: Program) -> Iterator[Finding]:
         seed = next((s for m, s in seeds if is_seeded_before(program, m, s, module, call)), None)
         if seed is None:
             yield Finding(module, call, f"{name} is the same on all ranks only under one seed")
-        else:
+        elif module.function(call) not in of_batches:
             because = f"line {seed.lineno} seeds each rank differently before {name}"
-            yield Finding(module, call, because, severity=Severity.DEGRADED)
+            if may_be_meant(program, module, seed, call):
+                because += ", which may be of the rank's own part"
+                yield Finding(module, call, because)
+            else:
+                yield Finding(module, call, because, severity=Severity.DEGRADED)
+
+
+def may_be_meant(program: Program, module: Module, seed: ast.stmt, draw: ast.Call) -> bool:
+    """Whether ranks may be meant to draw apart, from a part of their own that they have by then.
+
+    As an object does that knows its rank, ``seed = self.seed + self.rank``, and what comes after
+    shares by hand; not where something is dealt by rank below the draw.
+    """
+    function = module.function(draw)
+    if function is None or any(
+        precedes(draw, each) and depends_on_rank(each)
+        for each in (*within(function.body, ast.Name), *within(function.body, ast.Attribute))
+    ):
+        return False
+    is_of_object = module.function(seed) is function and any(
+        module.text(each) == "self.rank" for each in everywhere(seed, ast.Attribute)
+    )
+    return is_of_object or bool(dealt_by_hand(program))
 
 
 def is_shared(module: Module, call: ast.Call) -> bool:

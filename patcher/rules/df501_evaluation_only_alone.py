@@ -24,8 +24,9 @@ from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 from ..fixes.evaluated_modules import takes_module_out
 from ..fixes.opened_gates import open_gate
+from ..source.branches import exclusive
 from ..source.module import Module
-from ..source.tree import Function
+from ..source.tree import Function, is_inside
 
 CODE, SEVERITY, SAFETY = "DF501", Severity.ERROR, Safety.SAFE
 
@@ -66,12 +67,14 @@ def gates_on_the_way(
     to the function that trains: who comes to that is not the evaluation's matter.
     """
     training = {loop.module.function(loop.steps) for loop in program.train_loops}
+    entries = program.entries(evaluation)
     places: list[tuple[Module, ast.AST]] = [(module, entry)]
     seen: set[Function] = set()
     while places:
         where, place = places.pop(0)
         for gate in rank_gates(where, place):
-            yield where, gate
+            if not any(exclusive(place, other) and is_inside(other, gate) for _, other in entries):
+                yield where, gate  # else the ranks that it sends away evaluate in its other branch
         function = where.function(place) if evaluation.loader.distributed_samplers else None
         if function is None or any(isinstance(up, Function) for up in where.ancestors(function)):
             continue  # a function inside another may use what only rank 0 has there

@@ -9,7 +9,7 @@ Fix          Deal whole batches in order, and gather lists and sums on every ran
              Where the loop keeps anything else, or one function makes the loader of the training as
              well, every rank evaluates the whole set. Only reported
              where the evaluation brings the ranks' parts together itself: the sampler's padding
-             then counts some examples twice.
+             then counts some examples twice. A note where each rank writes its part to a file.
 Fix safety   Safe: a lone process takes the sequential branch and gathers nothing.
 Source       torch.utils.data.distributed.DistributedSampler (shuffle, drop_last)
 """
@@ -18,6 +18,9 @@ import ast
 from collections.abc import Iterator
 
 from ...record import replace
+from ..analysis.effects.file_effects import file_uses
+from ..analysis.effects.written_paths import names_rank
+from ..analysis.language.name_flow import names_in
 from ..analysis.ranks.evaluating_ranks import combined_in_loop, combines_parts
 from ..analysis.ranks.rank_reach import Role, roles_reaching_in_function
 from ..analysis.training.evaluations import Evaluation
@@ -26,7 +29,7 @@ from ..editing.edits import Edit, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.loader_factories import UntoldError, training_test
 from ..fixes.process_group import evaluation_share
-from ..source.tree import argument, bound_names, everywhere, within
+from ..source.tree import argument, bound_names, everywhere, precedes, within
 
 CODE, SEVERITY, SAFETY = "DF503", Severity.ERROR, Safety.SAFE
 
@@ -53,6 +56,11 @@ def findings(program: Program) -> Iterator[Finding]:
             because += f"; line {left.lineno} may leave the loop after the batches of a part"
             yield Finding(loader.module, sampler, because, severity=Severity.DEGRADED)
             continue
+        if writes_its_part(program, evaluation):
+            because = f"{evaluation.name} writes each rank's part to a file of its own, of which"
+            because += " padding repeats examples for whoever reads them"
+            yield Finding(loader.module, sampler, because, severity=Severity.NOTE)
+            continue
         if whole := combined_in_loop(program, evaluation):
             rest = sorted(set(evaluation.accumulators or ()) - whole)
             because = f"{evaluation.name} gathers {', '.join(sorted(whole))}, of which padding"
@@ -73,6 +81,22 @@ def findings(program: Program) -> Iterator[Finding]:
             else evaluate_share(program, evaluation) or evaluate_whole(evaluation)
         )
         yield Finding(loader.module, sampler, because, edits)
+
+
+def writes_its_part(program: Program, evaluation: Evaluation) -> bool:
+    """Whether what the loop has used goes to a file behind it that is named by the rank."""
+    module, loop = evaluation.module, evaluation.loop
+    function = module.function(loop)
+    used = {name.id for name in within(loop.body, ast.Name) if (function, name.id) in module.stores}
+    return any(
+        use.what == "write"
+        and use.path is not None
+        and module.function(use.call) is function
+        and precedes(loop, use.call)
+        and not used.isdisjoint(names_in(module.statement(use.call)))
+        and names_rank(program, module, use.path, unique=False)
+        for use in file_uses(module)
+    )
 
 
 def way_out(evaluation: Evaluation) -> ast.Break | None:

@@ -203,8 +203,9 @@ def severity_of(program: Program, evaluation: Evaluation) -> Severity | None:
         is_meant = bool(program.calls_to("DistributedDataParallel"))  # not by a patch to come
         return Severity.NOTE if is_meant else Severity.DEGRADED
     entries = program.entries(evaluation)
-    is_doubtful = deals_itself(evaluation) or (
-        bool(entries) and all(may_be_bare(program, *each, evaluation) for each in entries)
+    is_doubtful = deals_itself(evaluation) or all(
+        may_be_bare(program, *each, evaluation)
+        for each in entries  # none: who calls is not told
     )
     return Severity.DEGRADED if is_doubtful else None
 

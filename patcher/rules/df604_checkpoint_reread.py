@@ -255,6 +255,9 @@ def reads_behind_saves(
             and not are_other_files(module, saved, call)
         ]
         saved = last_call_above(module, stmt, both)
+        path = argument(call, 0, "f") if module.dotted(call.func) == "torch.load" else None
+        if path is not None and names_rank(program, module, path, unique=False):
+            continue  # its own file, which it has written itself
         by_function = readers.get(module.last_name(call.func)) in [
             function for _, function in program.callees(module, call)
         ]

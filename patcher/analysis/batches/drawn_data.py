@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import Function, is_inside
+from ...source.tree import Function, is_inside, is_within
 from ..training.program import Program
 from .random_draws import (
     OF_TORCH,
@@ -29,6 +29,7 @@ OF_SKLEARN = {
 }
 BY_METHODS = ("shuffle", "sample")
 LIBRARIES = ("random.", "numpy.random.", "torch.", "sklearn.")
+EXITS = ("sys.exit", "exit", "quit")
 WEIGHTS = ("Parameter", "requires_grad_")
 
 
@@ -56,6 +57,8 @@ def draws_of_data(program: Program, of_batches: set[Function]) -> Iterator[tuple
                 or is_of_gradients(module, call)
             )
             and not is_of_weights(module, call)
+            and not is_of_dry_run(module, call)
+            and not (function is not None and lies_in_table(program, function))
         ):
             yield module, call
 
@@ -79,6 +82,23 @@ def is_of_table(call: ast.Call) -> bool:
     """``table.sample(frac=0.5)``, which draws from NumPy's random numbers."""
     is_sample = isinstance(call.func, ast.Attribute) and call.func.attr == "sample"
     return is_sample and any(word.arg in ("frac", "n") for word in call.keywords)
+
+
+def lies_in_table(program: Program, function: Function) -> bool:
+    """Whether nothing is seen to call a function that a list holds, as one of transforms does."""
+    uses = [] if program.callers(function) else program.possible_callers(function)
+    return any(isinstance(module.parents[use], ast.List | ast.Tuple) for module, use in uses)
+
+
+def is_of_dry_run(module: Module, call: ast.Call) -> bool:
+    """Whether the script ends behind a draw, ``if args.summary: count(model, randn()); exit()``."""
+    for up in module.ancestors(call):
+        if isinstance(up, ast.If) and is_within(call, up.body):
+            last = up.body[-1]
+            ends = last.value if isinstance(last, ast.Expr) else None
+            if isinstance(ends, ast.Call) and module.dotted(ends.func) in EXITS:
+                return True
+    return False
 
 
 def is_of_weights(module: Module, call: ast.Call) -> bool:

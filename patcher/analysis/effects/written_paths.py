@@ -43,6 +43,7 @@ TEXT_CALLS = frozenset(
     )
 )
 OF_A_RANK = re.compile(r"(^|_)rank$")
+OPEN_FILE = re.compile(r"\b(\w*IO|\w*IOBase|Buffered\w+)\b")  # as annotations call it
 LISTINGS = ("listdir", "scandir", "glob", "iglob", "rglob", "iterdir")
 CLOCKS = ("strftime", "time", "ctime", "now", "utcnow", "today")
 SPELLINGS = ("strftime", "isoformat", "timestamp")  # of a moment
@@ -70,6 +71,20 @@ def is_memory(module: Module, target: ast.expr) -> bool:
         is_null_device(module, value)
         or (isinstance(value, ast.Call) and module.last_name(value.func) in MEMORY)
         for value in (target, *values_of(module, target))
+    ) or is_called_open(module, target)
+
+
+def is_called_open(module: Module, target: ast.expr) -> bool:
+    """Whether a function says of its parameter that it is an open file: ``file: IO[bytes]``."""
+    function = module.function(target)
+    if function is None or not isinstance(target, ast.Name):
+        return False
+    of = function.args
+    return any(
+        each.arg == target.id
+        and each.annotation is not None
+        and OPEN_FILE.search(module.text(each.annotation)) is not None
+        for each in (*of.posonlyargs, *of.args, *of.kwonlyargs)
     )
 
 

@@ -18,7 +18,7 @@ from ...source.tree import (
     precedes,
     within,
 )
-from ..language.objects import RETURN_SELF
+from ..language.objects import RETURN_SELF, is_property
 from ..language.passed_arguments import argument_for_parameter
 from ..training.evaluations import is_gradless as is_gradless_function
 from ..training.frameworks import OPTIMIZERS
@@ -123,6 +123,8 @@ def trained_beside_wrapped(program: Program) -> str:
         stmt, model = module.statement(call), argument(call, 0, "module")
         if not isinstance(stmt, ast.Assign) or stmt.value is not call or model is None:
             return ""
+        if any(map(is_one_of_list, stmt.targets)):
+            return ""
         wrapped |= {module.text(node) for node in (*stmt.targets, model)}
     trained = [
         module.text(owner)
@@ -144,6 +146,11 @@ def trained_beside_wrapped(program: Program) -> str:
             if alone:
                 return alone[0]
     return ""
+
+
+def is_one_of_list(node: ast.expr) -> bool:
+    """``nets[i]``, which other code may call by a name of its own."""
+    return isinstance(node, ast.Subscript) and not isinstance(node.slice, ast.Constant)
 
 
 def made_anew(program: Program, module: Module, wrap: ast.stmt, name: str) -> ast.stmt | None:
@@ -199,8 +206,21 @@ def left_bare(program: Program) -> str:
         if not isinstance(stmt, ast.Assign) or stmt.value is not call or inner is None:
             return ""
         for node in (*stmt.targets, inner):
+            if is_one_of_list(node):
+                return ""
             names += all_names(program, module, node)
+        names += [each for target in stmt.targets for each in properties_for(module, target)]
     return trained_without(program, names) if names else ""
+
+
+def properties_for(module: Module, attribute: ast.expr) -> Iterator[str]:
+    """The properties of a module that return an attribute, ``return self._wrapped``."""
+    for method in module.all_functions if isinstance(attribute, ast.Attribute) else ():
+        if is_property(method) and any(
+            made.value is not None and module.text(made.value) == module.text(attribute)
+            for made in within(method.body, ast.Return)
+        ):
+            yield method.name
 
 
 def trained_models(program: Program) -> list[str]:

@@ -243,7 +243,7 @@ class DivergenceWalk:
                 self.tainted_by.setdefault(name, set()).add(stmt)
                 if gate:  # as many as the test lets through
                     tainted.add(size_of(name))
-        elif depends and (name := self.object_told(call)):
+        elif depends and last != "backward" and (name := self.object_told(call)):
             tainted.add(name)
             self.tainted_by.setdefault(name, set()).add(stmt)
 

@@ -13,6 +13,7 @@ from ...source.tree import (
     bound_names,
     everywhere,
     is_inside,
+    is_none,
     parameters,
     precedes,
     within,
@@ -124,8 +125,16 @@ def clock_exits(
         walk.block(module.scope_statements(place), {BY_CLOCK}, None)
         ends = {stmt: test for stmt, test in walk.gates.items() if ends_well(module, stmt)}
         for leaving, test in {**walk.exits, **ends}.items():
-            if leaves_loops(module, place, leaving):
+            if leaves_loops(module, place, leaving) and not asks_whether_there_is(test.test):
                 yield module, leaving, test
+
+
+def asks_whether_there_is(test: ast.expr) -> bool:
+    """``outputs is None``: of what a step returns, also beside times, the clock decides nothing."""
+    match test:
+        case ast.Compare(ops=[ast.Is() | ast.IsNot()], comparators=[other]):
+            return is_none(other)
+    return False
 
 
 def calling_places(program: Program, loop: TrainLoop) -> Iterator[tuple[Module, ast.AST]]:

@@ -86,9 +86,16 @@ def _unbound_reads(
         failing_alone = failing_reads(Role.SINGLE) if failing else []
         for read in failing:
             is_new = read not in failing_alone and read not in seen
-            if is_new and not is_passed_by(module, read, role):
+            if is_new and not is_passed_by(module, read, role) and not binds_itself(module, read):
                 seen.add(read)
                 yield UnboundRead(read, role, function)
+
+
+def binds_itself(module: Module, read: ast.Name) -> bool:
+    """Whether a name is read where alone it is bound: ``x = a if b else float(x)`` fails alike."""
+    stmt, function = module.statement(read), module.function(read)
+    stores = module.stores.get((function, read.id), ())
+    return bool(stores) and all(module.statement(store) is stmt for store in stores)
 
 
 def is_passed_by(module: Module, read: ast.Name, role: Role) -> bool:

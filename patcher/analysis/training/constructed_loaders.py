@@ -183,22 +183,24 @@ def _samplers(module: Module, sampler: ast.expr) -> tuple[ast.expr, ...]:
 
 
 def _own_attribute(module: Module, node: ast.expr) -> list[ast.expr]:
-    """What the class around ``self.sampler`` assigns to it."""
+    """What the class around ``self.sampler`` assigns to it; of a name, what it is unpacked from."""
     match node:
         case ast.Attribute(value=ast.Name(id="self"), attr=name):
             owner = module.enclosing_class(node)
             values = module.attribute_values.get(name, ())
             own = [value for value in values if module.enclosing_class(value) is owner]
-            return own or _unpacked(module, owner, name)
+            return own or _unpacked(module, owner, f"self.{name}")
+        case ast.Name(id=name):
+            return _unpacked(module, module.function(node), name)
     return []
 
 
-def _unpacked(module: Module, owner: ast.ClassDef | None, name: str) -> list[ast.expr]:
+def _unpacked(module: Module, owner: ast.AST | None, name: str) -> list[ast.expr]:
     """What a method returns for ``self.sampler, self.held_out = self.split(share)``."""
     found: list[ast.expr] = []
     for stmt in () if owner is None else everywhere(owner, ast.Assign):
         for target, place in targets_of(stmt):
-            if place is None or module.text(target) != f"self.{name}":
+            if place is None or module.text(target) != name:
                 continue
             if module.graph is None or not isinstance(stmt.value, ast.Call):
                 return []

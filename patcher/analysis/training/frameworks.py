@@ -6,8 +6,9 @@ Tables of dotted names, as imports resolve them. A rule that asks one of them kn
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
+from ...source.module import Module
 from ..language.names import ModuleSet
 
 # Wrap a model, or set a program up, so that ranks average their gradients.
@@ -48,6 +49,8 @@ OWNS_LOOP = {
     *("transformers.Trainer", "transformers.Seq2SeqTrainer"),
     *("mmcv.runner.EpochBasedRunner", "mmengine.runner.Runner", "SFTTrainer", "LightningCLI"),
 }
+# Of these a program makes objects by classes of its own as well.
+DERIVED_FROM = {"Accelerator", "Fabric", "LightningLite"}
 # Divide the work themselves: remote procedure calls, parameter servers.
 DIVIDES_WORK = {*("init_rpc", "rpc_async", "rpc_sync", "DistributedModelParallel")}
 # torch's sampler that deals by rank, and the one that patched scripts carry.
@@ -57,6 +60,7 @@ RANK_SAMPLERS = ("DistributedSampler", "DealtSampler", DEALT_BATCHES)
 DEALS_DATA = {
     *("DistributedSampler", "DistributedBatchSampler", "StatefulDistributedSampler"),
     *("DistributedLengthGroupedSampler", "DistributedSamplerWrapper", "RASampler"),
+    "ElasticDistributedSampler",
     *("DistributedItemSampler", "dgl.distributed.node_split", "dgl.distributed.edge_split"),
     *("split_dataset_by_node", "setup_dataloaders", "prepare_data_loader", "RandomSampler_DDP"),
     *("accelerate.Accelerator", "Accelerator", "lightning.Fabric", "Fabric", "LightningLite"),
@@ -116,8 +120,20 @@ def calls_one_of(program: ModuleSet, names: Iterable[str]) -> bool:
         for called in (
             *(call.func for call in module.calls_to(*sorted(lasts))),
             *(call.args[0] for call in module.calls_to("partial") if call.args),
+            *_bases_of_launchers(program, module),
         )
     )
+
+
+def _bases_of_launchers(program: ModuleSet, module: Module) -> Iterator[ast.expr]:
+    """Accelerate's and Lightning's objects that a class of the program is derived from."""
+    for name in sorted(DERIVED_FROM):
+        for base in module.occurrences(name):
+            owner = module.parents[base]
+            if isinstance(owner, ast.ClassDef) and any(
+                where.calls_to(owner.name) for where in program.modules
+            ):
+                yield base
 
 
 def starts_under_horovod(program: ModuleSet) -> bool:

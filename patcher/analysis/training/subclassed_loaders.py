@@ -10,7 +10,7 @@ import ast
 
 from ....record import replace
 from ...source.module import Module
-from ...source.tree import Function, keyword, parameters, within
+from ...source.tree import Function, argument, keyword, parameters, within
 from ..language.call_graph import CallGraph
 from ..language.literal_arguments import CallPlace
 from ..language.objects import ClassOf, classes_above, method_of, named_definition
@@ -85,8 +85,10 @@ def loader_of_class(graph: CallGraph, owner: ClassOf, place: CallPlace) -> Loade
                 return None
             if _hands_all_on(constructor[1], inner):
                 where, call = made_by[0]
-                if call.args or not keyword(call, "dataset"):
+                if call.args and constructor[1].args.vararg is None:
                     return None  # by position its arguments are the constructor's own
+                if argument(call, 0, "dataset") is None:
+                    return None
                 return replace(loader_from_call(where, call), made_by=tuple(made_by[1:]))
             loader = loader_from_call(home, inner)
             return replace(loader, name="", made_by=tuple(made_by))
@@ -96,11 +98,23 @@ def loader_of_class(graph: CallGraph, owner: ClassOf, place: CallPlace) -> Loade
 
 
 def _hands_all_on(constructor: Function, inner: ast.Call) -> bool:
-    """``super().__init__(**options)``: what a call of the class says goes to torch's as it is."""
-    rest = constructor.args.kwarg
+    """``super().__init__(**options)``: what a call of the class says goes to torch's as it is.
+
+    Also by position, ``super().__init__(*args, **options)``, where the constructor has no name.
+    """
+    rest, places = constructor.args.kwarg, constructor.args.vararg
+    match inner.args:
+        case []:
+            hands_places_on = places is None
+        case [ast.Starred(value=ast.Name(id=name))]:
+            hands_places_on = (
+                places is not None and name == places.arg and len(constructor.args.args) == 1
+            )
+        case _:
+            hands_places_on = False
     return (
         rest is not None
-        and not inner.args
+        and hands_places_on
         and not keyword(inner, "dataset")
         and any(
             word.arg is None and isinstance(word.value, ast.Name) and word.value.id == rest.arg
