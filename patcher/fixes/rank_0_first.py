@@ -166,8 +166,9 @@ def is_filled_in_parts(module: Module, call: ast.Call) -> bool:
         and isinstance(around, ast.With)
         and any(
             isinstance(inner.func, ast.Attribute) and inner.func.attr == "write"
-            for loop in (*within(around.body, ast.For), *within(around.body, ast.While))
-            for inner in within(loop.body, ast.Call)
+            for kind in (ast.For, ast.While)
+            for loop in within(around.body, kind)
+            for inner in within([loop], ast.Call)
         )
     )
 

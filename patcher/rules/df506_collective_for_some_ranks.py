@@ -337,8 +337,8 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
             means = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(numbers))
             edits = (Insert(at, means), Define("mean_of_ranks"))
             if counted is not None and is_compared_with_more(loop, at, numbers):
-                code = f"on_any_rank({module.text(test.test)})"
-                edits = (Rewrite(test.test, code), Define("on_any_rank"))
+                asked = f"on_any_rank({module.text(test.test)})"
+                edits = (Rewrite(test.test, asked), Define("on_any_rank"))
         elif (size := size_of_loss(decision)) is not None and in_backward:
             mean = f"mean_of_ranks({module.text(size)})"
             edits = (Rewrite(size, mean), Define("mean_of_ranks"))

@@ -203,9 +203,11 @@ def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) 
 
 def _class_of_method(graph: Resolver, module: Module, func: ast.expr, depth: int) -> ClassOf | None:
     """The class of what a method of an object returns, or its ``__call__``."""
-    called = isinstance(func, ast.Attribute)
-    owner = class_of(graph, module, func.value if called else func, depth + 1)
-    found = owner and method_of(graph, owner, func.attr if called else "__call__")
+    held, name = func, "__call__"
+    if isinstance(func, ast.Attribute):
+        held, name = func.value, func.attr
+    owner = class_of(graph, module, held, depth + 1)
+    found = owner and method_of(graph, owner, name)
     if not owner or not found:
         return None
     where, method = found

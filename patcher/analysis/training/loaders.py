@@ -30,6 +30,7 @@ from ..language.dictionaries import (
     is_of_other_phase,
     item_of,
     key_in_call,
+    key_of_all_calls,
     key_that_trains,
     pair_of,
     second_of_pair,
@@ -43,7 +44,6 @@ from ..language.objects import ClassOf, class_of, is_property, method_of
 from ..language.passed_arguments import argument_for_parameter, default_value
 from ..language.placed_items import item_at, zipped_at
 from ..language.results import unpacked_result
-from ..language.settled_tests import constant
 from ..language.training_calls import calls_that_train
 from .arguments_by_key import condition_in_factory
 from .assigned_attributes import classes_with, is_set_on, values_assigned
@@ -151,12 +151,6 @@ def _trace_item(
             scope = module.function(node)
             return replace(loader, name=name, scope=scope, only_for=only_for)
     return None
-
-
-def key_of_all_calls(graph: CallGraph, module: Module, node: ast.Subscript) -> str:
-    """The key of ``loaders[split]``, where all calls of the function pass the same one."""
-    value = constant(graph, module, node.slice) if isinstance(node.slice, ast.Name) else None
-    return value.value if value is not None and isinstance(value.value, str) else ""
 
 
 def _trace_place(
