@@ -63,3 +63,65 @@ def test_a_parameter_that_may_be_another_key_tells_nothing(made: str, above: str
     (finding,) = found("DF401", SCRIPT.format(made=made, above=above))
     assert "no DataLoader of its batches could be found" in finding.because
     assert not finding.edits
+
+
+HANDED = """\
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Rows(Dataset):
+    def batches(self, size, shuffle=False):
+        return DataLoader(self, batch_size=size, shuffle=shuffle)
+
+class Features:
+    def __call__(self, split):
+        return self.convert(split)
+
+    def convert(self, split):
+        return Rows()
+
+class Trainer:
+    def __init__(self, loaders):
+        self.model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(2, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), 0.1)
+        first, second = loaders
+        self.loaders = {{"train": first, "dev": second}}
+
+    def fit(self):
+        best, bad = 0, 0
+        for epoch in range(3):
+            for x in self.loaders["train"]:
+                self.model(x).mean().backward()
+                self.optimizer.step()
+            score = {score}
+            if score > best:
+                best, bad = score, 0
+            else:
+                bad += 1
+            if bad > 2:
+                break
+
+    def score(self, split="dev"):
+        total = 0.0
+        with torch.no_grad():
+            for x in self.loaders[split]:
+                total += self.model.module(x).sum().item()
+        return total
+
+def build():
+    features = Features()
+    loaders = features("train").batches(4, shuffle=True), features("dev").batches(4)
+    return features, loaders
+
+torch.distributed.init_process_group("gloo")
+_, loaders = build()
+Trainer(loaders).fit()
+"""
+
+
+@pytest.mark.parametrize("score", ["self.score()", 'self.score("dev")'])
+def test_a_tuple_of_loaders_is_followed_to_the_table_of_an_object(score: str) -> None:
+    text = fixed("DF401", HANDED.format(score=score))
+    assert "or not shuffle) else DistributedSampler(self))" in text
+    assert not found("DF401", text)
+    assert not found("DF506", text)  # the evaluation has all examples of its own key

@@ -913,6 +913,16 @@ def test_ranks_that_count_by_their_losses_do_so_by_the_mean_of_them() -> None:
     assert found("DF506", after) == []
 
 
+def test_a_count_by_a_number_that_another_branch_sets_is_asked_of_all_ranks() -> None:
+    inner = ("\n        value = score(model)" + COUNTING.replace("total", "value")).replace(
+        "\n", "\n    "
+    )
+    counting = f"        if args.data:{inner}\n        else:\n            best = total\n"
+    after = fixed("DF506", loop(early="bad = 0") + counting)
+    assert "if on_any_rank(bad > 2):" in after
+    assert found("DF506", after) == []
+
+
 @pytest.mark.parametrize(
     ("test", "after"),
     [

@@ -55,11 +55,20 @@ NOISE = """class Noise:
         return x.float()
 noise = Noise()"""
 
+LEARNER = """class Learner:
+    def update(self, x, y):
+        self.updates += 1
+        loss = F.cross_entropy(model(x), y)
+        loss.backward()
+        return loss
+learner = Learner()"""
+
 TABLE = "table = numpy.zeros(9)"
 SOFT = "table[number] = logits.detach()"
 
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
+    ("a step that is called an update", script(before=LEARNER, loss="loss = learner.update(x, y)")),
     ("a table that is only printed", script(head=TABLE, after=SOFT, end="print(table)")),
     ("a table of steps", script(
         head=TABLE, after="table[step] = loss.item()", end="numpy.save('table.npy', table)")),

@@ -379,6 +379,20 @@ UNSHARED = {
         ),
         "its batches follow each other: line 10 goes on with the state of the one before",
     ),
+    "a memory that steps fill": (
+        script(
+            "x = torch.randn(32, 2)\n"
+            "class Memory(torch.nn.Module):\n"
+            "    def forward(self, nodes):\n        return self.rows[nodes]\n"
+            "    def put(self, nodes, rows):\n        self.rows[nodes] = rows\n"
+            "memory = Memory()",
+            data="range(0, 32, 4)",
+            forward="rows = x[batch : batch + 4]\n"
+            "        loss = model(rows + memory(rows)).mean()\n"
+            "        memory.put(rows, rows)\n        loss.backward()",
+        ),
+        "they may follow each other: in line 8 a step fills self.rows of a network",
+    ),
     "sparse gradients": (
         script(
             setup="model = torch.nn.Embedding(9, 2, sparse=True)",

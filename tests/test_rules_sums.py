@@ -296,6 +296,52 @@ def test_the_sum_of_a_mean_is_that_mean() -> None:
     assert found("DF312", of_forward("mean", unknown).replace("Tagger()", "get_model()")) == []
 
 
+FIELD = """\
+from torchcrf import CRF
+class Own(torch.nn.Module):
+    def forward(self, x, y, reduction="sum"):
+        path = x.gather(1, y) - torch.logsumexp(x, 1)
+        if reduction == "sum":
+            return path.sum()
+        return path.mean()
+class Tagger(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.crf = {made}
+    def forward(self, x, y=None):
+        {end}
+"""
+PREPENDED = """outputs = (x,)
+        if y is not None:
+            loss = self.crf(x, y) * (-1)
+            outputs = (loss,) + outputs
+        return outputs"""
+BRANCHES = """if y is not None:
+            return -self.crf({passed})
+        return self.crf.decode(x)"""
+
+
+@pytest.mark.parametrize("made", ["CRF(3)", "Own()"])
+@pytest.mark.parametrize(
+    ("end", "loss", "sums"),
+    [
+        ("return -self.crf(x, y)", "loss = model(x, y)", True),
+        ("return -self.crf(x, y, reduction='mean')", "loss = model(x, y)", False),
+        (PREPENDED, "loss = model(x, y)[0]", True),
+        (BRANCHES.format(passed="x, y"), "loss = model(x, y=y).mean()", True),
+        (BRANCHES.format(passed="x, y, reduction='mean'"), "loss = model(x, y)", False),
+        (BRANCHES.format(passed="x, y"), "loss = F.l1_loss(model(x), y)", False),
+    ],
+)
+def test_a_random_field_sums_where_nothing_else_is_asked(
+    made: str, end: str, loss: str, sums: bool
+) -> None:
+    text = script(loss, FIELD.format(made=made, end=end)).replace(
+        "torch.nn.Linear(2, 2)", "Tagger()"
+    )
+    assert [each.because for each in found("DF312", text)] == ["loss is a sum"] * sums
+
+
 def test_a_module_of_another_folder_that_mentions_nothing_else_is_read(tmp_path: Path) -> None:
     (tmp_path / "parts").mkdir()
     (tmp_path / "parts" / "chain.py").write_text(

@@ -19,6 +19,14 @@ x, y = np.load("x.npy"), np.load("y.npy")
 """
 BOTH = 'np.save("x.npy", x)\n    np.save("y.npy", y)'
 PREPARED = 'def prepare():\n    np.save("x.npy", x)\n    json.dump(names, open("n.json", "w"))'
+PARTS = """\
+def dump(values, path):
+    data = pickle.dumps(values)
+    with open(path, "wb") as file:
+        for start in range(0, len(data), 9):
+            file.write(data[start : start + 9])
+def save(path, values):
+    dump(values, path)"""
 SCORED = """\
 def scores(model):
     with torch.no_grad():
@@ -34,9 +42,10 @@ def script(body: str, above: str = "pass") -> str:
     [
         (BOTH, "pass"),
         ("prepare()", PREPARED),
+        ('save("x.npy", x)', PARTS),
         ('os.mkdir("out")\n    table.to_csv("a.csv")\n    torch.save(x, "x.pt")', "pass"),
     ],
-    ids=["where they are", "by a function", "into a new folder"],
+    ids=["where they are", "by a function", "in parts", "into a new folder"],
 )
 def test_rank_0_comes_first(body: str, above: str) -> None:
     text = fixed("DF608", script(body, above))

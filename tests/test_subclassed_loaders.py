@@ -72,6 +72,31 @@ def test_its_arguments_are_found(own: str) -> None:
     assert not found("DF401", text)
 
 
+ITERATES = (
+    PLAIN
+    + """
+    def __iter__(self):
+        for start in range(0, len(self.dataset), self.batch_size):
+            yield self.dataset[start : start + self.batch_size]
+"""
+)
+MOVES = (
+    PLAIN
+    + """
+    def __iter__(self):
+        for batch in super().__iter__():
+            yield batch.cuda()
+"""
+)
+
+
+@pytest.mark.parametrize(("own", "dealt"), [(ITERATES, "share_of_batches("), (MOVES, SAMPLER)])
+def test_a_class_that_goes_over_its_data_by_itself_asks_no_sampler(own: str, dealt: str) -> None:
+    text = fixed("DF401", SCRIPT.format(own=own, made='self.loader = Toys("train", 4, True)'))
+    assert dealt in text
+    assert ("DistributedSampler(" in text) is (own is MOVES)
+
+
 FACTORY = """
 def make(split):
     return DataLoader(read(split), batch_size=4, shuffle=split == "train")

@@ -148,9 +148,28 @@ def fetches(program: Program, module: Module, call: ast.Call, depth: int) -> boo
     if module.dotted(call.func) == "h5py.File":  # which, as lmdb's, is filled before it is read
         mode = argument(call, 1, "mode")
         return isinstance(mode, ast.Constant) and str(mode.value).startswith(("w", "x"))
+    if last == "open" and is_filled_in_parts(module, call):
+        return True
     return last in SHELLS and any(
         isinstance(part.value, str) and any(tool in part.value for tool in TOOLS)
         for part in everywhere(call, ast.Constant)
+    )
+
+
+def is_filled_in_parts(module: Module, call: ast.Call) -> bool:
+    """``with open(path, "wb") as file:`` around a loop that writes one part after the other."""
+    mode = argument(call, 1, "mode")
+    around = module.statement(call)
+    return (
+        isinstance(mode, ast.Constant)
+        and str(mode.value).startswith("w")
+        and isinstance(around, ast.With)
+        and any(
+            isinstance(inner.func, ast.Attribute) and inner.func.attr == "write"
+            for kind in (ast.For, ast.While)
+            for loop in within(around.body, kind)
+            for inner in within([loop], ast.Call)
+        )
     )
 
 
@@ -174,16 +193,20 @@ def fetches_in(program: Program, module: Module, function: Function, depth: int)
     return any(call in in_loops or fetches(program, module, call, depth) for call in calls)
 
 
-def is_fetched_in_turn(program: Program, module: Module, node: ast.AST) -> bool:
+def is_fetched_in_turn(program: Program, module: Module, node: ast.AST, depth: int = 0) -> bool:
     """Whether a file is written where rank 0 comes first, or will when DF608 is through.
 
     Also by a function, all of whose calls stand there.
     """
-    if goes_in_turn(program, module, node) or is_fetched_here(program, module, node):
+    if is_fetched_here(program, module, node) or (
+        depth == 0 and goes_in_turn(program, module, node)
+    ):
         return True
     function = module.function(node)
-    callers = [] if function is None else program.callers(function)
-    return bool(callers) and all(is_fetched_here(program, *caller) for caller in callers)
+    callers = [] if function is None or depth > MAX_DEPTH else program.callers(function)
+    return bool(callers) and all(
+        is_fetched_in_turn(program, *caller, depth + 1) for caller in callers
+    )
 
 
 def is_fetched_here(program: Program, module: Module, node: ast.AST) -> bool:

@@ -36,6 +36,7 @@ from ..analysis.ranks.rank_divergence import (
     conditional_exits,
     counted_by,
     in_lock_step,
+    is_compared_with_more,
     is_number_test,
     rank_dependent_exits,
 )
@@ -331,9 +332,13 @@ def decision_finding(program: Program, decision: RankDependentExit) -> Finding:
         )
         steps = isinstance(decision.exit, ast.Call)
         if not (in_backward or steps) and is_number_test(module, test.test, decision.names):
-            at, numbers = counted_by(module, test, decision.names) or (test, decision.names)
+            counted = counted_by(module, test, decision.names)
+            at, numbers = counted or (test, decision.names)
             means = "\n".join(f"{name} = mean_of_ranks({name})" for name in sorted(numbers))
             edits = (Insert(at, means), Define("mean_of_ranks"))
+            if counted is not None and is_compared_with_more(loop, at, numbers):
+                asked = f"on_any_rank({module.text(test.test)})"
+                edits = (Rewrite(test.test, asked), Define("on_any_rank"))
         elif (size := size_of_loss(decision)) is not None and in_backward:
             mean = f"mean_of_ranks({module.text(size)})"
             edits = (Rewrite(size, mean), Define("mean_of_ranks"))

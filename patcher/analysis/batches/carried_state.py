@@ -45,6 +45,10 @@ def refuse_carried(program: Program, loop: TrainLoop, taint: Tainted) -> None:
         raise NotDealtError(
             f"they may follow each other: in line {line} a step keeps {name} for the next one"
         )
+    for name, line in tables_of_networks(program, loop):
+        raise NotDealtError(
+            f"they may follow each other: in line {line} a step fills {name} of a network"
+        )
     for where, attribute in kept_by_networks(program):
         if not resets(program, module, body, attribute):
             raise NotDealtError(
@@ -133,6 +137,30 @@ def kept_by_functions(program: Program, loop: TrainLoop) -> Iterator[tuple[str, 
                     leads_to_loss(each, name, each is not function) for each in read.get(name, ())
                 ):
                     yield name, stmt.lineno
+
+
+def tables_of_networks(program: Program, loop: TrainLoop) -> Iterator[tuple[str, int]]:
+    """Tables that methods of networks fill in a step and read: ``self.memory[nodes] = values``.
+
+    Each with the line where an element is set.
+    """
+    for module, function in program.functions_below(loop.module, *loop.steps.body):
+        owner = module.enclosing_class(function)
+        if owner is None or not any(module.last_name(base) == "Module" for base in owner.bases):
+            continue
+        for stmt in within(function.body, ast.Assign):
+            for target in stmt.targets:
+                match target:
+                    case ast.Subscript(
+                        value=ast.Attribute(value=ast.Name(id="self"), attr=name), slice=index
+                    ) if not isinstance(index, ast.Constant):
+                        reads = [
+                            each
+                            for each in everywhere(owner, ast.Attribute)
+                            if each.attr == name and each is not target.value
+                        ]
+                        if any(isinstance(each.ctx, ast.Load) for each in reads):
+                            yield f"self.{name}", stmt.lineno
 
 
 def leads_to_loss(function: Function, name: str, is_bound_elsewhere: bool) -> bool:

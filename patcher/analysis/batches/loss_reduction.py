@@ -81,6 +81,7 @@ CLASSES_OF_LOSS = frozenset(
         "MultiMarginLoss",
     ]
 )
+FIELDS = ("torchcrf.CRF",)
 OLDER_WORDS = ("size_average", "reduce")
 SCALING = ("mul", "mul_", "multiply", "div", "div_", "divide", "neg", "neg_")
 PARAMETERS = ("parameters", "named_parameters")
@@ -134,6 +135,8 @@ def reduction_of(
     match node:
         case ast.Name():
             if values := module.alternatives(node, node):
+                if place is not None:
+                    values = [each for each in values if is_put_before(each, node)] or values
                 kind = together([of(value) for value in values])
                 for change in changes_in_place(module, node, values):
                     kind = changed(kind, change)
@@ -144,6 +147,8 @@ def reduction_of(
             return of(node.value, index)
         case ast.Tuple() if place is not None and place < len(node.elts):
             return of(node.elts[place], None)
+        case ast.BinOp(op=ast.Add(), left=ast.Tuple() as first) if place is not None:
+            return of(first)
         case ast.Call():
             return of_call(program, module, node, accumulation, depth, place)
         case _ if place is not None:
@@ -231,6 +236,8 @@ def of_call(
     else:
         made = [call.func]
     made = [maker_of(each) for each in made]
+    if made and all(isinstance(e, ast.Call) and module.dotted(e.func) in FIELDS for e in made):
+        return of_field(call)
     classes = [
         each
         for each in made
@@ -472,7 +479,7 @@ def of_results(
         reduction_of(program, where, result.value, "", depth + 1, place)
         for where, function in called
         for result in within(function.body, ast.Return)
-        if result.value is not None and not is_never_reached(program, where, result)
+        if result.value is not None and not is_never_reached(program, where, result, call)
     ]
     return together(returned)
 
@@ -510,6 +517,21 @@ def asked_for(call: ast.Call) -> Reduction:
     if "reduce" in old.keys() - asked:
         return Reduction.UNKNOWN  # a loss of each example
     return Reduction.SUM if "size_average" in old.keys() - asked else Reduction.MEAN
+
+
+def of_field(call: ast.Call) -> Reduction:
+    """The reduction of a conditional random field's log-likelihood: a sum where nothing is said."""
+    word = argument(call, 3, "reduction")
+    text = word.value if isinstance(word, ast.Constant) else "sum" if word is None else ""
+    return Reduction(text) if text in ("sum", "mean") else Reduction.UNKNOWN
+
+
+def is_put_before(value: ast.expr, name: ast.Name) -> bool:
+    """``(loss,) + outputs`` of ``outputs``, in whose place nothing else stood."""
+    match value:
+        case ast.BinOp(op=ast.Add(), left=ast.Tuple(), right=ast.Name(id=joined)):
+            return joined == name.id
+    return False
 
 
 def is_asked(call: ast.Call) -> bool:

@@ -27,6 +27,7 @@ from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .carried_state import carried_names
 from .loss_names import contents, is_text, made_from, names_of_losses
+from .steps_apart import leads_to_step
 
 FILLING = {
     *("update", "enqueue", "push", "append", "add", "insert", "put", "store", "write", "fill"),
@@ -232,6 +233,8 @@ def filled(
         if isinstance(func, ast.Attribute) and may_fill(program, func.attr):
             if gives_another(program, module, call) or is_log(call):
                 continue
+            if leads_to_step(program, module, call):
+                continue  # model.update(batch) is the step itself
             if func.attr == "write" and all(is_written(module, each) for each in call.args):
                 continue  # of a file in a dictionary: config["log"].write(line)
             given = set().union(*map(contents, argument_values(call)))

@@ -23,6 +23,7 @@ from ...source.tree import (
 from .call_graph import CallGraph
 from .literal_arguments import STEPS
 from .passed_arguments import argument_for_parameter
+from .settled_tests import constant
 
 DICTIONARIES = ("dict", "collections.OrderedDict")
 MAX_DEPTH = 3  # names that stand for one another
@@ -39,6 +40,12 @@ def key_that_trains(module: Module, node: ast.Subscript) -> str:
         return ""
     loop = loop_over(module, node)
     return "" if loop is None else key_of_steps(module, loop, node.slice.id)
+
+
+def key_of_all_calls(graph: CallGraph, module: Module, node: ast.Subscript) -> str:
+    """The key of ``loaders[split]``, where all calls of the function pass the same one."""
+    value = constant(graph, module, node.slice) if isinstance(node.slice, ast.Name) else None
+    return value.value if value is not None and isinstance(value.value, str) else ""
 
 
 def loop_over(module: Module, node: ast.expr) -> ast.For | None:

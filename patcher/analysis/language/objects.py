@@ -192,10 +192,31 @@ def _class_of_call(graph: Resolver, module: Module, call: ast.Call, depth: int) 
         return None
     if (common := _class_of_items(graph, items_of_call(graph, module, func))) is not None:
         return common
+    if (made := _class_of_method(graph, module, func, depth)) is not None:
+        return made
     if isinstance(func, ast.Attribute) and func.attr in RETURN_SELF:
         return class_of(graph, module, func.value, depth + 1)
     if module.dotted(func) == "torch.compile" and call.args:
         return class_of(graph, module, call.args[0], depth + 1)
+    return None
+
+
+def _class_of_method(graph: Resolver, module: Module, func: ast.expr, depth: int) -> ClassOf | None:
+    """The class of what a method of an object returns, or its ``__call__``."""
+    held, name = func, "__call__"
+    if isinstance(func, ast.Attribute):
+        held, name = func.value, func.attr
+    owner = class_of(graph, module, held, depth + 1)
+    found = owner and method_of(graph, owner, name)
+    if not owner or not found:
+        return None
+    where, method = found
+    for result in within(method.body, ast.Return):
+        if isinstance(result.value, ast.Name) and is_self(method, result.value.id):
+            return owner
+        made = result.value and class_of(graph, where, result.value, depth + 1)
+        if made:
+            return made
     return None
 
 

@@ -435,6 +435,22 @@ def counted_by(
     return None
 
 
+def is_compared_with_more(loop: TrainLoop, test: ast.If, numbers: frozenset[str]) -> bool:
+    """Whether a test compares numbers with what other statements bind to something else.
+
+    ``best`` of ``value < best``, where another branch says ``best = total``: the mean of ``value``
+    over the ranks does not make the answers alike.
+    """
+    others = {name.id for name in everywhere(test.test, ast.Name)} - numbers
+    body = loop.steps.body if loop.epochs is None else loop.epochs.body
+    return any(
+        others & bound_names(stmt)
+        and not is_inside(stmt, test)
+        and {name.id for name in everywhere(stmt.value, ast.Name)} - numbers - others
+        for stmt in within(body, ast.Assign)
+    )
+
+
 def plain_names(module: Module, node: ast.expr) -> set[str]:
     """The names in an arithmetic expression."""
     match node:

@@ -30,6 +30,7 @@ from ..language.dictionaries import (
     is_of_other_phase,
     item_of,
     key_in_call,
+    key_of_all_calls,
     key_that_trains,
     pair_of,
     second_of_pair,
@@ -127,7 +128,7 @@ def _trace_item(
     graph: CallGraph, module: Module, node: ast.Subscript, depth: int, key: str = ""
 ) -> Loader | None:
     """The loader ``loaders["train"]``, also of ``loaders[phase]`` where that is what trains."""
-    key = key or key_that_trains(module, node)
+    key = key or key_that_trains(module, node) or key_of_all_calls(graph, module, node)
     for where, value, call in _dictionaries(graph, module, node.value) if key else ():
         if call is None and (zipped := zipped_at(where, value, key)) is not None:
             loader = _trace_unpacked(graph, where, *zipped, depth + 1)
@@ -357,11 +358,16 @@ def _trace_store(graph: CallGraph, module: Module, store: ast.Name, depth: int) 
 
 
 def _trace_parameter(
-    graph: CallGraph, module: Module, function: Function, name: str, depth: int
+    graph: CallGraph,
+    module: Module,
+    function: Function,
+    name: str,
+    depth: int,
+    index: int | None = None,
 ) -> Loader | None:
     """The loaders that callers pass for a parameter, as one; None unless all pass one, or None.
 
-    Of a function that trains they are those that it may train with.
+    Of a function that trains they are those that it may train with. With an ``index``, in a tuple.
     """
     passed: list[Loader] = []
     callers = calls_that_train(graph, module, function, graph.callers(function))
@@ -374,6 +380,8 @@ def _trace_parameter(
         loader = (
             None
             if value is None
+            else _trace_unpacked(graph, where, value, index, depth + 1)
+            if index is not None
             else _trace_in_phase(graph, where, value, function, call, depth)
             or trace_loader(graph, where, value, depth + 1)
         )
@@ -511,7 +519,16 @@ def _trace_placed(
 def _trace_nested(
     graph: CallGraph, module: Module, name: ast.Name, index: int, depth: int
 ) -> Loader | None:
-    """The loader at one index of a tuple in a tuple: ``loaders, names = get_data()``."""
+    """The loader at one index of a tuple in a tuple: ``loaders, names = get_data()``.
+
+    Or of one that callers pass.
+    """
+    function = module.function(name)
+    if function is not None and name.id in parameters(function):
+        is_bound = (function, name.id) in module.stores
+        return (
+            None if is_bound else _trace_parameter(graph, module, function, name.id, depth, index)
+        )
     call, place = unpacked_result(module, name) or (None, 0)
     if not isinstance(call, ast.Call):
         return None
@@ -519,7 +536,7 @@ def _trace_nested(
         _trace_result(graph, where, inner.elts[index], call, depth)
         for where, result in possible_results(graph, module, call)
         if isinstance(result, ast.Tuple) and place < len(result.elts)
-        for inner in [result.elts[place]]
+        for inner in [where.definition(result.elts[place], result) or result.elts[place]]
         if isinstance(inner, ast.Tuple) and index < len(inner.elts)
     )
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import ast
 
 from ...source.module import Module
-from ...source.tree import Function, argument, is_false, within
+from ...source.tree import Function, argument, everywhere, is_false, within
 from ..language.call_graph import CallGraph
 from ..language.names import answered_once
+from ..language.objects import ClassOf, method_of
 from ..language.passed_arguments import default_value, partial_of
+
+DRAWING = ("__iter__", "_get_iterator", "sampler", "batch_sampler", "_index_sampler")
 
 
 def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
@@ -26,12 +29,22 @@ def makes_loader(graph: CallGraph, module: Module, call: ast.Call) -> bool:
         return name == "DataLoader"
     where, own = found
     return isinstance(own, ast.ClassDef) and (
-        any(where.last_name(base) == "DataLoader" for base in own.bases)
+        not picks_its_own(graph, (where, own))
+        and any(where.last_name(base) == "DataLoader" for base in own.bases)
         and all(
             hands_options_on(each, call)
             for each in own.body
             if isinstance(each, Function) and each.name == "__init__"
         )
+    )
+
+
+def picks_its_own(graph: CallGraph, owner: ClassOf) -> bool:
+    """Whether a class goes over its data set by itself, past the sampler that torch's would ask."""
+    own = method_of(graph, owner, "__iter__")
+    around = None if own is None else own[0].enclosing_class(own[1])
+    return around is not None and not any(
+        node.attr in DRAWING for node in everywhere(around, ast.Attribute)
     )
 
 

@@ -16,6 +16,7 @@ from ..language.literal_arguments import CallPlace
 from ..language.objects import ClassOf, classes_above, method_of, named_definition
 from ..language.passed_arguments import argument_for_parameter
 from .constructed_loaders import Loader, loader_from_call
+from .own_loaders import picks_its_own
 
 MAX_CLASSES = 4  # between the class and torch's
 
@@ -64,6 +65,8 @@ def loader_of_lookup(
 
 def loader_of_class(graph: CallGraph, owner: ClassOf, place: CallPlace) -> Loader | None:
     """The loader that a class makes in its constructor, or one above it, by torch's."""
+    if picks_its_own(graph, owner):
+        return None
     made_by = [place]
     for _ in range(MAX_CLASSES):
         constructor = method_of(graph, owner, "__init__")
