@@ -883,5 +883,5 @@ def test_rank_0_alone_reads_a_table_and_writes_it_with_more_rows(
 def test_a_table_that_is_read_behind_is_waited_for() -> None:
     text = fixed("DF607", TABLE.format(join=JOIN, behind="show(pd.read_csv(path))"))
     assert WHOLE in text
-    assert "        rows.to_csv(path, index=False)\nif torch.distributed.is_initialized():\n" in text
+    assert "    rows.to_csv(path, index=False)\nif torch.distributed.is_initialized():\n" in text
     assert text.index("barrier()") < text.index("show(")

@@ -27,18 +27,29 @@ def deal_batches(program: Program, loader: Loader, alone: str) -> tuple[Edit, ..
     """
     module, call = loader.module, loader.call
     word = keyword(call, "sampler" if loader.batch_sampler is None else "batch_sampler")
-    if word is None or not ends(program, module, word.value):
+    if word is None or not may_take_turns(program, loader, [word.value]):
         return ()
-    if not all(roles_reaching(program, module, use) >= RANKS for use in uses(loader)):
-        return ()  # ranks wait for each other wherever they begin to go over it
-    arguments = module.text(word.value)
-    if word.arg == "sampler":
-        if loader.batch_size is None:
-            return ()
-        arguments += f", {module.text(loader.batch_size)}"
-    dealt = Rewrite(word.value, f" if {alone} else {DEALT_BATCHES}({arguments})", after=True)
+    turns = taking_turns(loader, module.text(word.value))
+    dealt = Rewrite(word.value, f" if {alone} else {turns}", after=True)
     torch = (Import("torch"),) if "torch.distributed" in alone else ()
     return (dealt, Define(DEALT_BATCHES, module.statement(call)), *torch)
+
+
+def may_take_turns(program: Program, loader: Loader, samplers: list[ast.expr]) -> bool:
+    """Whether ranks may take turns at the batches of whichever of the samplers a loader has."""
+    module = loader.module
+    return (
+        (loader.batch_sampler is not None or loader.batch_size is not None)
+        and all(ends(program, module, each) for each in samplers)
+        # Ranks wait for each other wherever they begin to go over it.
+        and all(roles_reaching(program, module, use) >= RANKS for use in uses(loader))
+    )
+
+
+def taking_turns(loader: Loader, sampler: str) -> str:
+    """The call that deals the batches of a sampler, or of a batch_sampler, of this name."""
+    size = "" if loader.batch_size is None else f", {loader.module.text(loader.batch_size)}"
+    return f"{DEALT_BATCHES}({sampler}{'' if loader.batch_sampler is not None else size})"
 
 
 def ends(program: Program, module: Module, sampler: ast.expr) -> bool:

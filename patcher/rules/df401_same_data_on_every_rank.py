@@ -76,7 +76,7 @@ from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, 
 from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
 from ..fixes.made_samplers import makes_sampler
 from ..fixes.process_group import lone_process_test, shares_batches
-from ..fixes.samplers_or_none import deal_without_sampler, may_be_none
+from ..fixes.samplers_or_none import deal_own_or_none, deal_without_sampler, may_be_none
 from ..source.module import Module
 from ..source.tree import (
     argument,
@@ -408,8 +408,11 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
         is_here = module.function(sampler) is module.function(loader.call)
         knows_test = is_here or alone == lone_process_test(program, module, sampler)
         dealt = deal(program, module, sampler, alone) if knows_test else ()
+        if not dealt and is_lacking:
+            turns = deal_own_or_none(program, loader, alone, lone, DATASET_NAMES)
+            return (*turns, *imports) if turns else ()
         if not dealt:
-            return () if is_lacking else deal_batches(program, loader, alone)
+            return deal_batches(program, loader, alone)
         edits += dealt
     if is_lacking:
         return (*edits, *imports)
