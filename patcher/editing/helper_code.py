@@ -190,10 +190,13 @@ class DealtSampler(torch.utils.data.distributed.DistributedSampler):
 class DealtBatches:
     """Deals among the ranks, by whole batches, what a sampler draws on rank 0."""
 
-    def __init__(self, sampler, together=1):
-        self.sampler, self.together = sampler, together
+    def __init__(self, sampler, together=1, *, ends=True):
+        self.sampler, self.together, self.ends = sampler, together, ends
 
     def __iter__(self):
+        if not self.ends:  # nor do the batches of each rank
+            yield from self._without_end(iter(self.sampler))
+            return
         whole = [list(self.sampler)]
         torch.distributed.broadcast_object_list(whole)
         (drawn,) = whole
@@ -203,6 +206,11 @@ class DealtBatches:
         drawn += list(itertools.islice(itertools.cycle(drawn), missing))
         for start in range(self.together * rank, len(drawn), turn):
             yield from drawn[start : start + self.together]
+
+    def _without_end(self, drawn):
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        while turn := list(itertools.islice(drawn, self.together * world_size)):
+            yield from turn[self.together * rank :][: self.together]
 
     def __len__(self):
         turn = self.together * torch.distributed.get_world_size()
