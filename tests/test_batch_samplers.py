@@ -210,16 +210,45 @@ def test_three_ranks_fill_up_the_last_turn(monkeypatch: pytest.MonkeyPatch) -> N
     ("kind", "parts"),
     [
         ("batches", {"first": "while True: yield random.sample(range(self.count), 2)"}),
-        ("batches", {"loader": "from library import Pairs as Other\n"
-                               "loader = DataLoader(data, batch_sampler=Other(20))"}),
+        ("examples", {"first": "while True:\n            yield from rows\n\n    def more(self):"}),
         ("examples", {"result": "return iter(self.drawn(rows))\n\n    def drawn(self, rows):\n"
                                 "        while True:\n            yield from rows"}),
         ("examples", {"result": "import itertools\n        return itertools.cycle(rows)"}),
+    ],
+    ids=["batches", "examples", "its helper", "a cycle"],
+)  # fmt: skip
+def test_ranks_take_turns_without_an_end(kind: str, parts: dict[str, str]) -> None:
+    group = "import torch\nif 'RANK' in os.environ:\n    torch.distributed.init_process_group()\n"
+    after = fixed("DF401", own(kind, **parts).replace("import torch\n", group, 1))
+    size = ", 2" if kind == "examples" else ""
+    assert f"{size}, ends=False)" in after.partition("\nloader = ")[2].partition("\n")[0]
+    assert found("DF401", after) == found("DF402", after) == []
+
+
+def test_each_rank_has_turns_of_what_never_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    names: dict[str, Any] = {"torch": torch, "itertools": itertools}
+    exec(helper_code("DealtBatches"), names)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 3)
+    shares = []
+    for rank in range(3):
+        monkeypatch.setattr(torch.distributed, "get_rank", lambda rank=rank: rank)
+        dealt = iter(names["DealtBatches"](itertools.count(), 2, ends=False))
+        shares.append(list(itertools.islice(dealt, 4)))
+    assert shares == [[0, 1, 6, 7], [2, 3, 8, 9], [4, 5, 10, 11]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "parts"),
+    [
+        ("batches", {"loader": "from library import Pairs as Other\n"
+                               "loader = DataLoader(data, batch_sampler=Other(20))"}),
+        ("examples", {"first": "yield from itertools.islice(self.drawn(), 9)\n\n"
+                               "    def drawn(self):\n        while True:\n            yield 1\n\n"
+                               "    def more(self):"}),
         ("examples", {"loader": KINDS["examples"]["loader"]
                       + "\nif torch.distributed.get_rank() == 0:\n    show(next(iter(loader)))"}),
     ],
-    ids=["it never ends", "it is not read", "its helper never ends", "it is a cycle",
-         "rank 0 alone begins it once"],
+    ids=["it is not read", "its helper never ends, and is cut", "rank 0 alone begins it once"],
 )  # fmt: skip
 def test_only_told_of(kind: str, parts: dict[str, str]) -> None:
     group = "import torch\nif 'RANK' in os.environ:\n    torch.distributed.init_process_group()\n"

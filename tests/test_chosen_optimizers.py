@@ -19,7 +19,27 @@ CHOSEN = [
     ("with options", "make = functools.partial(optim.SGD, lr=0.1)\nmake(net.parameters())"),
     ("by a caller", "def make(Kind):\n    return Kind(weights)\nmake(optim.SGD)"),
 ]
+USED = "optimizer.zero_grad()\nloss.backward()\noptimizer.step()\n"
+OWN = "class Muon(optim.Optimizer):\n    def step(self):\n        pass\n"
+SCALED = USED.replace("optimizer.step()", "scaler.step(optimizer)")
+CHOSEN += [
+    ("from settings", f"optimizer = CONFIG['kind']['type'](net.parameters(), lr=0.1)\n{USED}"),
+    ("of another library", f"from muon import Muon\noptimizer = Muon(net.parameters())\n{USED}"),
+    ("of the script's own", f"{OWN}optimizer = Muon(params=list(net.parameters()))\n{USED}"),
+    ("stepped by a scaler", f"optimizer = Muon([*net.parameters()], 0.1)\n{SCALED}"),
+    ("that torch has since", f"optimizer = optim.Muon(net.parameters())\n{USED}"),
+]
 OTHERS = [
+    ("weights that are averaged", "ema = Average(net.parameters(), 0.99)\nema.step()"),
+    (
+        "what the script has a class for",
+        (
+            "class Steps:\n    def step(self):\n        pass\n"
+            f"optimizer = Steps(net.parameters())\n{USED}"
+        ),
+    ),
+    ("what gets no parameters", f"optimizer = Muon(net)\n{USED}"),
+    ("what is given another thing", "optimizer = Muon(net.parameters())\noptimizer.step()"),
     ("a schedule", "getattr(optim.lr_scheduler, name)(optimizer)"),
     ("a table of other things too", "{'a': optim.SGD, 'b': Model}[name](weights)"),
     ("what a caller may pass", "def make(Kind):\n    return Kind(weights)\nmake(Model)"),

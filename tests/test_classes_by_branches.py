@@ -122,7 +122,12 @@ video.release()
 
 
 @pytest.mark.parametrize(
-    ("behind", "is_repaired"), [("print('done')", True), ("show(cv2.VideoCapture(path))", False)]
+    ("behind", "is_repaired"),
+    [
+        ("print('done')", True),
+        ("show(cv2.VideoCapture(path))", False),
+        ("show(path)", False),
+    ],
 )
 def test_other_ranks_fill_videos_that_nobody_looks_at(behind: str, is_repaired: bool) -> None:
     (finding,) = found("DF607", VIDEO.format(behind=behind))

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import random
+import sys
 from pathlib import Path
+from typing import Any, ClassVar
 
+import numpy
 import pytest
+import torch
 from cases import found
+from ddpfix.patcher.editing.helpers import helper_code
 from ddpfix.patcher.engine.patch import patch
 from ddpfix.patcher.findings import Severity
 
@@ -37,9 +43,11 @@ for epoch in range(3):
         optimizer.step()
 """
 SEED = "torch.manual_seed(0)"
+APART = "DataLoader(data if not torch.distributed.is_initialized() else DrawnApart(data)"
 DRAWN = "chosen = random.choice(self.files)"
 EITHER = "if self.draws:\n            chosen = random.sample(self.files, 1)[0]\n        else:\n"
 EITHER += "            chosen = self.files[index]"
+BY_TORCH = "chosen = self.files[torch.randint(0, len(self.files), (1,))]"
 BY_NUMBER = "number = np.random.randint(len(self.files))\n        chosen = self.files[number]"
 
 
@@ -54,9 +62,68 @@ def test_ranks_that_draw_alike_would_train_on_the_same_examples(
 ) -> None:
     path = tmp_path / "train.py"
     path.write_text(script(pick, seed))
-    result = patch(path)
-    assert "this may choose the example" in result.refusal
-    assert "torch.manual_seed(torch.initial_seed() + rank)" in result.refusal
+    assert APART in patch(path).diff()
+
+
+@pytest.mark.parametrize(
+    ("pick", "options"),
+    [(BY_TORCH, ""), (DRAWN, ", num_workers=2"), (BY_NUMBER, ", num_workers=args.workers")],
+)
+def test_torch_and_workers_draw_alike_without_a_seed(
+    pick: str, options: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(script(pick, "").replace(", shuffle=True", f"{options}, shuffle=True"))
+    assert APART in patch(path).diff()
+
+
+def test_a_data_set_in_place_is_named_first(tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    text = script(DRAWN).replace('data = Speakers(["a.pt", "b.pt"], True)\n', "")
+    path.write_text(text.replace("DataLoader(data", 'DataLoader(Speakers(["a.pt"], True)'))
+    assert "DrawnApart(train_dataset)" in patch(path).diff()
+
+
+class Numbers(torch.utils.data.Dataset[float]):
+    """Draws by all that ranks may draw by."""
+
+    files: ClassVar = ["a"]
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> float:
+        return index + (torch.rand(()).item() + random.random() + float(numpy.random.rand())) / 4
+
+
+def drawn(rank: int, monkeypatch: pytest.MonkeyPatch) -> tuple[list[float], list[float]]:
+    """What the data set gives on a rank in two rounds, and what is drawn behind it."""
+    names: dict[str, Any] = {"torch": torch, "random": random, "sys": sys, "__name__": __name__}
+    exec(helper_code("DrawnApart"), names)
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: rank)
+    torch.manual_seed(3)
+    random.seed(4)
+    numpy.random.seed(5)
+    data = names["DrawnApart"](Numbers())
+    assert (len(data), data.files) == (3, ["a"])
+    found = [data[index] for _ in range(2) for index in range(3)]
+    return found, [torch.rand(()).item(), random.random(), float(numpy.random.rand())]
+
+
+def test_each_rank_draws_examples_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        random.seed(4)
+        numpy.random.seed(5)
+        alone = [Numbers()[index] for _ in range(2) for index in range(3)]
+        behind = {rank: drawn(rank, monkeypatch) for rank in range(3)}
+        assert behind[0][0] == alone
+        every = [value % 1 for found, _ in behind.values() for value in found]
+        assert len(set(every)) == 18
+        assert behind[1] == drawn(1, monkeypatch)
+        torch.manual_seed(3)
+        assert behind[1][1] == behind[2][1]
+        assert behind[1][1][0] == torch.rand(()).item(), "other code draws as if nothing was drawn"
 
 
 RIGHT = {
@@ -91,7 +158,7 @@ def test_other_draws_are_left_alone(text: str, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(text)
     result = patch(path)
-    assert "this may choose" not in result.refusal
+    assert "DrawnApart" not in result.diff()
     assert result.diff().count("else DistributedSampler(") == 1
 
 

@@ -406,3 +406,51 @@ def test_a_class_is_that_of_the_modules_that_a_table_holds(
     script = PICKS.format(nets=", ".join(nets), pick=pick)
     files = {"run": script, **{net: f"# {net}\n{NET}" for net in nets}}
     assert [bool(live(tmp_path, net, **files)) for net in nets] == are_live
+
+
+LOOKS_FOR_RATE = """
+def adjust(optimizer, lr):
+    optimizer.param_groups[0]["lr"] = lr
+
+def find_lr(net, loader, optimizer):
+    for batch in loader:
+        net(batch).mean().backward()
+        optimizer.step()
+"""
+TOP = """
+import torch
+from tools import adjust, find_lr
+
+model = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.rand(8, 2), batch_size=2, shuffle=True)
+{begin}
+for batch in loader:
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
+{end}
+"""
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "is_shared"),
+    [
+        ("", "", True),
+        ("adjust(optimizer, 0.1)", "", True),
+        ("def main():", "main()", True),
+        ("", "find_lr(model, unknown(), optimizer)", False),
+        ("from tools import find_lr as look", "look(model, unknown(), optimizer)", False),
+        ("import tools", "getattr(tools, name)(model, unknown(), optimizer)", False),
+        ("", "globals()[name](model, unknown(), optimizer)", False),
+    ],
+)
+def test_a_training_that_is_imported_and_never_called_is_left_out(
+    tmp_path: Path, begin: str, end: str, is_shared: bool
+) -> None:
+    head, _, loop = TOP.partition("{begin}")
+    if begin == "def main():":
+        loop = loop.replace("\n", "\n    ").replace("    {end}", "{end}")
+    text = head + begin + loop.replace("{end}", end)
+    program_of(tmp_path, "train.py", train=text, tools=LOOKS_FOR_RATE)
+    assert ("over_ranks(model)" in patch(tmp_path / "train.py").diff()) is is_shared

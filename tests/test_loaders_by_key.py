@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
 import torch
@@ -125,3 +128,45 @@ def test_a_tuple_of_loaders_is_followed_to_the_table_of_an_object(score: str) ->
     assert "or not shuffle) else DistributedSampler(self))" in text
     assert not found("DF401", text)
     assert not found("DF506", text)  # the evaluation has all examples of its own key
+
+
+BY_KEYWORDS = """
+import torch
+from torch.utils.data import DataLoader
+
+def train(**kwargs):
+    {names}
+    for batch in {loader}:
+        optimizer.zero_grad()
+        net(batch).mean().backward()
+        optimizer.step()
+
+def main(data):
+    loader = DataLoader(data, batch_size=8, shuffle=True)
+    net = torch.nn.Linear(2, 2)
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+    for epoch in range(3):
+        train(net=net, optimizer=optimizer, batches={passed})
+
+main(torch.rand(16, 2))
+"""
+NAMES = "net, optimizer = kwargs['net'], kwargs['optimizer']"
+
+
+@pytest.mark.parametrize(
+    ("names", "loader", "passed", "is_dealt"),
+    [
+        (f"{NAMES}\n    own = kwargs['batches']", "own", "loader", True),
+        (f"{NAMES}\n    own = kwargs['batches']", "tqdm(own)", "loader", True),
+        (f"{NAMES}\n    own = kwargs['batches']", "own", "read(data)", False),
+        (f"{NAMES}\n    own = kwargs['other']", "own", "loader", False),
+    ],
+)
+def test_what_a_function_gets_by_keywords_of_any_name(
+    names: str, loader: str, passed: str, is_dealt: bool, tmp_path: Path
+) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(BY_KEYWORDS.format(names=names, loader=loader, passed=passed))
+    diff = patch(path).diff()
+    assert ("sampler=None if not torch" in diff) is is_dealt
+    assert ("loader.sampler.set_epoch(epoch)" in diff) is is_dealt

@@ -104,6 +104,9 @@ NOOP: list[tuple[str, str]] = [
     ("noise that an attack draws", script(copy="", behind="attack(model)").replace(
         "class Average", "def attack(net):\n    noise.uniform_(-1, 1)\n"
         "    torch.autograd.grad(net(noise).sum(), noise)\nclass Average")),
+    ("a number that a function draws", script(copy="", behind="score(model)").replace(
+        "class Average", "def score(net):\n    import random\n"
+        "    return net(data * random.uniform(0.4, 0.6))\nclass Average")),
     ("another model", script(copy="", behind="other.apply(reset)")),
     ("gradients averaged by hand under one seed", by_hand("torch.manual_seed(1)")),
     ("gradients averaged by hand, and a seed that is the same in the end",

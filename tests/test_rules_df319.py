@@ -66,9 +66,27 @@ learner = Learner()"""
 TABLE = "table = numpy.zeros(9)"
 SOFT = "table[number] = logits.detach()"
 
+CODES = """class Codes(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        {made}
+    def forward(self, x, number):
+        {line}
+        return (x @ self.rows.t()).mean()
+codes = Codes()"""
+ROWS = "self.rows = torch.zeros(9, 4)"
+CODED = "loss = codes(features, number)"
+
 # A sentence, and a script that comes close and is right.
 NOOP: list[tuple[str, str]] = [
     ("a step that is called an update", script(before=LEARNER, loss="loss = learner.update(x, y)")),
+    ("a loss with a buffer, which ranks share", script(
+        before=CODES.format(made='self.register_buffer("rows", torch.zeros(9, 4))',
+            line="self.rows[number] = x.data"), loss=CODED)),
+    ("a loss with rows that it sets to numbers", script(
+        before=CODES.format(made=ROWS, line="self.rows[0] = 1"), loss=CODED)),
+    ("a loss with rows of all ranks", script(
+        before=CODES.format(made=ROWS, line="self.rows[number] = gather(x.data)"), loss=CODED)),
     ("a table that is only printed", script(head=TABLE, after=SOFT, end="print(table)")),
     ("a table of steps", script(
         head=TABLE, after="table[step] = loss.item()", end="numpy.save('table.npy', table)")),
@@ -163,6 +181,11 @@ NOOP: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 TOLD: list[tuple[str, str, str]] = [
+    (
+        "rows of a loss by the numbers of examples",
+        "codes",
+        script(before=CODES.format(made=ROWS, line="self.rows[number, :] = x.data"), loss=CODED),
+    ),
     (
         "a perturbation of all examples, that gradients add up to",
         "noise",

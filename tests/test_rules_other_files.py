@@ -841,3 +841,53 @@ def test_a_module_of_another_folder_that_writes_is_read(body: str, tmp_path: Pat
         if each.module.source.path.name == "kept.py"
     }
     assert codes & {"DF602", "DF607", "DF609"}
+
+
+TABLE = """\
+import os
+import numpy
+import pandas as pd
+import torch
+from torch.utils.data import DataLoader
+
+torch.distributed.init_process_group("gloo")
+for x in DataLoader(data):
+    model(x).backward()
+path = "results.csv"
+rows = pd.DataFrame({{"score": [score]}})
+if os.path.isfile(path):
+    table = pd.read_csv(path)
+    {join}
+    table.to_csv(path, index=False)
+else:
+    rows.to_csv(path, index=False)
+{behind}
+"""
+JOIN = "table = pd.concat([table, rows])"
+WHOLE = "if is_main_process():\n    if os.path.isfile(path):\n"
+
+
+@pytest.mark.parametrize(
+    ("join", "behind", "is_whole"),
+    [
+        (JOIN, "", True),
+        ("table = table.append(rows)", "print(rows)", True),
+        ("table = table.append(shared(rows))", "", False),
+        (JOIN, "print(table)", False),
+        ("pass", "numpy.save('table.npy', table.values)", False),
+    ],
+)
+def test_rank_0_alone_reads_a_table_and_writes_it_with_more_rows(
+    join: str, behind: str, is_whole: bool
+) -> None:
+    text = TABLE.format(join=join, behind=behind)
+    shared = "def shared(x):\n    torch.distributed.all_reduce(x)\n    return x\n\n"
+    text = text.replace("torch.distributed.init", f"{shared}torch.distributed.init")
+    assert (WHOLE in fixed("DF607", text)) is is_whole
+
+
+def test_a_table_that_is_read_behind_is_waited_for() -> None:
+    text = fixed("DF607", TABLE.format(join=JOIN, behind="show(pd.read_csv(path))"))
+    assert WHOLE in text
+    assert "    rows.to_csv(path, index=False)\nif torch.distributed.is_initialized():\n" in text
+    assert text.index("barrier()") < text.index("show(")

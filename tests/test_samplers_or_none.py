@@ -57,6 +57,58 @@ def test_a_sampler_of_the_scripts_own_is_only_told(sampler: str) -> None:
     assert [each.edits for each in told] == [()]
 
 
+OWN = """
+class OwnRandomSampler:
+    def __init__(self, weights, number):
+        self.weights = weights
+    def __iter__(self):
+        return iter(draw(self.weights))
+    def __len__(self):
+        return 9
+"""
+CHOSEN = "sampler = OwnRandomSampler(weights, 9) if args.balanced else None"
+
+
+@pytest.mark.parametrize(
+    "sampler", [ABOVE.replace("Weighted", "Own"), ELSE.replace("Weighted", "Own"), CHOSEN]
+)
+def test_ranks_take_turns_at_the_batches_of_the_scripts_own(sampler: str) -> None:
+    after = fixed("DF401", OWN + SCRIPT.format(sampler=sampler, shuffle="sampler is None"))
+    dealt = "DistributedSampler(data) if sampler is None else DealtBatches(sampler, 4)"
+    assert f"sampler=sampler if {ALONE} else {dealt})" in after
+    assert f"shuffle=sampler is None and {ALONE}," in after
+    assert found("DF401", after) == []
+
+
+@pytest.mark.parametrize("kind", ["OwnRandomSampler", "WeightedRandomSampler"])
+@pytest.mark.parametrize("is_first", [True, False])
+def test_so_they_do_where_it_is_chosen_in_place(kind: str, is_first: bool) -> None:
+    made = f"{kind}(weights, 9)"
+    choice = f"{made} if args.balanced else None" if is_first else f"None if args.all else {made}"
+    text = SCRIPT.format(sampler="pass", shuffle="False").replace("=sampler)", f"={choice})")
+    after = fixed("DF401", OWN + text)
+    of_one = f"({made} if {ALONE} else DealtBatches({made}, 4))"
+    of_none = f"(None if {ALONE} else DistributedSampler(data, shuffle=False))"
+    choice = f"{of_one} if args.balanced else {of_none}"
+    choice = choice if is_first else f"{of_none} if args.all else {of_one}"
+    assert f"sampler={choice})" in after
+    assert found("DF401", after) == []
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("        return 9", "        return 9\n\n    def more(self):\n        pass"),
+        ("return iter(draw(self.weights))", "while True:\n            yield draw(self.weights)"),
+        ("    def __len__(self):\n        return 9\n", ""),
+    ],
+)
+def test_samplers_without_an_end_are_only_told(old: str, new: str) -> None:
+    text = OWN.replace(old, new) + SCRIPT.format(sampler=CHOSEN, shuffle="sampler is None")
+    told = found("DF401", text)
+    assert [bool(each.edits) for each in told] == ["more" in new]
+
+
 def test_a_sampler_that_takes_the_place_of_none_is_always_there() -> None:
     sampler = "sampler = None\n    sampler = WeightedRandomSampler(weights, 9)"
     after = fixed("DF401", SCRIPT.format(sampler=sampler, shuffle="False"))

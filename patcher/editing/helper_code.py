@@ -131,6 +131,52 @@ def draw_apart():
         torch.manual_seed(int(torch.randint(2**31, ())) + torch.distributed.get_rank())
 
 
+class DrawnApart(torch.utils.data.Dataset):
+    """A data set that draws its examples at random, on each rank others than on rank 0."""
+
+    def __init__(self, dataset):
+        self.dataset, self.rank = dataset, torch.distributed.get_rank()
+        self.states, self.seed = None, None
+
+    def __getitem__(self, index):
+        if not self.rank:
+            return self.dataset[index]
+        kept = self._states()
+        if self.seed != torch.initial_seed():  # of this process, or of a worker
+            self.seed = torch.initial_seed()
+            drawn = random.getrandbits(31) + int(torch.randint(2**31, ())) + self.rank
+            random.seed(drawn)
+            torch.default_generator.manual_seed(drawn)
+            if "numpy" in sys.modules:
+                sys.modules["numpy"].random.seed(drawn % 2**32)
+        else:
+            self._go_on(self.states)
+        try:
+            return self.dataset[index]
+        finally:
+            self.states = self._states()
+            self._go_on(kept)
+
+    def _states(self):
+        numpy = sys.modules.get("numpy")
+        drawn = numpy and numpy.random.get_state()
+        return random.getstate(), torch.get_rng_state(), drawn
+
+    def _go_on(self, states):
+        random.setstate(states[0])
+        torch.set_rng_state(states[1])
+        if states[2]:
+            sys.modules["numpy"].random.set_state(states[2])
+
+    def __len__(self):
+        return len(self.dataset)
+
+    def __getattr__(self, name):
+        if name == "dataset" or name.startswith("__"):
+            raise AttributeError(name)
+        return getattr(self.dataset, name)
+
+
 class DealtSampler(torch.utils.data.distributed.DistributedSampler):
     """Deals among the ranks what a sampler of torch draws, which all of them draw alike."""
 
@@ -153,10 +199,13 @@ class DealtSampler(torch.utils.data.distributed.DistributedSampler):
 class DealtBatches:
     """Deals among the ranks, by whole batches, what a sampler draws on rank 0."""
 
-    def __init__(self, sampler, together=1):
-        self.sampler, self.together = sampler, together
+    def __init__(self, sampler, together=1, *, ends=True):
+        self.sampler, self.together, self.ends = sampler, together, ends
 
     def __iter__(self):
+        if not self.ends:  # nor do the batches of each rank
+            yield from self._without_end(iter(self.sampler))
+            return
         whole = [list(self.sampler)]
         torch.distributed.broadcast_object_list(whole)
         (drawn,) = whole
@@ -166,6 +215,11 @@ class DealtBatches:
         drawn += list(itertools.islice(itertools.cycle(drawn), missing))
         for start in range(self.together * rank, len(drawn), turn):
             yield from drawn[start : start + self.together]
+
+    def _without_end(self, drawn):
+        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
+        while turn := list(itertools.islice(drawn, self.together * world_size)):
+            yield from turn[self.together * rank :][: self.together]
 
     def __len__(self):
         turn = self.together * torch.distributed.get_world_size()

@@ -16,6 +16,7 @@ from ..analysis.batches.batch_taint import NotDealtError
 from ..analysis.batches.steps_apart import refuse_steps_apart
 from ..analysis.language.passed_arguments import argument_for_parameter
 from ..analysis.models.wrapping import AVERAGE
+from ..analysis.training.chosen_optimizers import is_own_optimizer
 from ..analysis.training.frameworks import OPTIMIZERS
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import (
@@ -156,13 +157,21 @@ def alike(module: Module, stmt: ast.Assign, made: ast.Call) -> str:
 
 def is_step_of_optimizer(program: Program, module: Module, call: ast.Call) -> bool:
     """Whether a call steps an optimizer of torch's, and no schedule; one by a scaler as well."""
-    if not is_optimizer_step(module, call) or program.callees(module, call):
+    if not is_optimizer_step(module, call):
+        return False
+    if any(not is_of_optimizer(*called) for called in program.callees(module, call)):
         return False
     owner = stepped(module, call)
     if is_step_of_inputs(module, call) and is_made_for_step(program, module, owner):
         return False
     made = [each for each in made_by(program, module, owner) if isinstance(each, ast.Call)]
     return not made or any(makes_optimizer(program, module, each) for each in made)
+
+
+def is_of_optimizer(module: Module, function: Function) -> bool:
+    """Whether a function is a method of an optimizer of the script's own."""
+    owner = module.parents[function]
+    return isinstance(owner, ast.ClassDef) and is_own_optimizer(module, owner)
 
 
 def is_made_for_step(program: Program, module: Module, optimizer: ast.expr) -> bool:

@@ -27,18 +27,68 @@ def deal_batches(program: Program, loader: Loader, alone: str) -> tuple[Edit, ..
     """
     module, call = loader.module, loader.call
     word = keyword(call, "sampler" if loader.batch_sampler is None else "batch_sampler")
-    if word is None or not ends(program, module, word.value):
+    if word is None:
         return ()
-    if not all(roles_reaching(program, module, use) >= RANKS for use in uses(loader)):
-        return ()  # ranks wait for each other wherever they begin to go over it
-    arguments = module.text(word.value)
-    if word.arg == "sampler":
-        if loader.batch_size is None:
-            return ()
-        arguments += f", {module.text(loader.batch_size)}"
-    dealt = Rewrite(word.value, f" if {alone} else {DEALT_BATCHES}({arguments})", after=True)
+    if may_take_turns(program, loader, [word.value]):
+        turns = taking_turns(loader, module.text(word.value))
+    elif has_batches(loader) and never_ends(program, module, word.value):
+        turns = taking_turns(loader, module.text(word.value), ends=False)
+    else:
+        return ()
+    dealt = Rewrite(word.value, f" if {alone} else {turns}", after=True)
     torch = (Import("torch"),) if "torch.distributed" in alone else ()
     return (dealt, Define(DEALT_BATCHES, module.statement(call)), *torch)
+
+
+def may_take_turns(program: Program, loader: Loader, samplers: list[ast.expr]) -> bool:
+    """Whether ranks may take turns at the batches of whichever of the samplers a loader has."""
+    module = loader.module
+    return (
+        has_batches(loader)
+        and all(ends(program, module, each) for each in samplers)
+        # Ranks wait for each other wherever they begin to go over it.
+        and all(roles_reaching(program, module, use) >= RANKS for use in uses(loader))
+    )
+
+
+def has_batches(loader: Loader) -> bool:
+    """Whether it can be told which examples that a sampler draws are of one batch."""
+    return loader.batch_sampler is not None or loader.batch_size is not None
+
+
+def taking_turns(loader: Loader, sampler: str, *, ends: bool = True) -> str:
+    """The call that deals the batches of a sampler, or of a batch_sampler, of this name."""
+    size = loader.batch_size if loader.batch_sampler is None else None
+    words = [sampler] if size is None else [sampler, loader.module.text(size)]
+    return f"{DEALT_BATCHES}({', '.join(words if ends else [*words, 'ends=False'])})"
+
+
+def never_ends(program: Program, module: Module, sampler: ast.expr) -> bool:
+    """Whether a class of the program has samplers that go on for ever, whatever leads there.
+
+    Ranks draw alike then, and share that out, or each by its own numbers, without an end either.
+    """
+    values = module.alternatives(sampler, sampler) or [sampler]
+    return all(
+        (owner := class_of(program, module, value)) is not None
+        and (method := method_of(program, owner, "__iter__")) is not None
+        and any(goes_on(*each) for each in (method, *handed_back_by(program, *method)))
+        for value in values
+    )
+
+
+def handed_back_by(
+    program: Program, module: Module, method: Function
+) -> list[tuple[Module, Function]]:
+    """The functions of ``return iter(self.forever())`` and ``yield from self.forever()``."""
+    match method.body[-1]:
+        case (
+            ast.Return(value=ast.Call(func=ast.Name(id="iter"), args=[ast.Call() as call]))
+            | ast.Return(value=ast.Call() as call)
+            | ast.Expr(value=ast.YieldFrom(value=ast.Call() as call))
+        ):
+            return program.callees(module, call)
+    return []
 
 
 def ends(program: Program, module: Module, sampler: ast.expr) -> bool:

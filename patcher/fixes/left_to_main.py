@@ -1,4 +1,4 @@
-"""Blocks that open a file to write it, and that rank 0 alone can run."""
+"""Blocks that write a file, and that rank 0 alone can run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MUTATING_METHODS = (
 )
 
 
-def may_be_left_to_main(program: Program, module: Module, stmt: ast.With) -> bool:
+def may_be_left_to_main(program: Program, module: Module, stmt: ast.With | ast.If) -> bool:
     """Whether no other rank needs what a block computes."""
     return (
         not leaves_function(stmt)
@@ -31,14 +31,15 @@ def may_be_left_to_main(program: Program, module: Module, stmt: ast.With) -> boo
     )
 
 
-def leaves_function(stmt: ast.With) -> bool:
+def leaves_function(stmt: ast.With | ast.If) -> bool:
     """Whether a block yields or returns: without it, its function does other things."""
     return any(within(stmt, kind) for kind in (ast.Yield, ast.YieldFrom, ast.Return))
 
 
-def changed_names(stmt: ast.With) -> set[str]:
+def changed_names(stmt: ast.With | ast.If) -> set[str]:
     """Names that the statement binds, other than its files, and objects that it may change."""
-    files = set().union(*(bound_names(i.optional_vars) for i in stmt.items if i.optional_vars))
+    items = stmt.items if isinstance(stmt, ast.With) else []
+    files = set().union(*(bound_names(i.optional_vars) for i in items if i.optional_vars))
     names = bound_names(stmt)
     accesses: list[ast.Attribute | ast.Subscript] = [*within(stmt, ast.Attribute)]
     for node in (*accesses, *within(stmt, ast.Subscript)):

@@ -13,6 +13,8 @@ Fix          DistributedSampler for a rank, RandomSampler for a lone process; fo
              world_size-th example, is left.
              A function that makes other loaders, too, deals those alone that train: by a parameter
              that tells, or by one that it gets.
+             A data set that draws an example, whichever one it is asked for, draws others on each
+             rank (DrawnApart).
              A data set that is as long as its loader's steps, num_steps * batch_size, is made as
              long as those of all ranks.
              Where no DataLoader makes the batches, but the loop itself, a generator or a list:
@@ -37,6 +39,7 @@ from collections.abc import Iterator
 from ...record import replace
 from ..analysis.batches.batch_taint import NotDealtError, UnknownOriginError
 from ..analysis.batches.drawn_examples import drawn_example, ranks_draw_alike
+from ..analysis.batches.torch_draws import seeds_torch
 from ..analysis.models.wrapping import never_steps
 from ..analysis.ranks.batch_samplers import deals_by_rank, is_own_dealer
 from ..analysis.ranks.dealing import (
@@ -67,12 +70,13 @@ from ..fixes.counted_cards import IN_GROUP
 from ..fixes.dataset_by_name import dataset_by_name
 from ..fixes.dealt_batches import deal_batches
 from ..fixes.drawn_apart import knew_no_ranks, may_draw_apart
+from ..fixes.examples_apart import draw_examples_apart
 from ..fixes.idle_samplers import idle_sampler
 from ..fixes.loader_factories import UntoldError, negated, only_evaluates_else, training_test
 from ..fixes.loader_options import may_hold, may_shuffle, options_of, with_sampler
 from ..fixes.made_samplers import makes_sampler
 from ..fixes.process_group import lone_process_test, shares_batches
-from ..fixes.samplers_or_none import deal_without_sampler, may_be_none
+from ..fixes.samplers_or_none import deal_own_or_none, deal_without_sampler, may_be_none
 from ..source.module import Module
 from ..source.tree import (
     argument,
@@ -182,15 +186,31 @@ def left_to_engine(program: Program) -> Iterator[Finding]:
 
 def drawn_alike(program: Program, loader: Loader) -> Iterator[Finding]:
     """The finding of a loader that is dealt, and whose data set draws its examples itself."""
-    found = drawn_example(program, loader) if ranks_draw_alike(program) else None
-    if found is not None:
+    found = drawn_example(program, loader)
+    if found is not None and surely_alike(program, loader, *found):
         module, draw = found
         because = (
             "this may choose the example, whichever one is asked for, and all ranks draw alike: "
             "behind the seeds and the data add torch.manual_seed(torch.initial_seed() + rank)"
         )
         severity = None if knew_no_ranks(program) else Severity.DEGRADED
-        yield Finding(module, draw, because, severity=severity)
+        edits = draw_examples_apart(program, loader) if knew_no_ranks(program) else ()
+        at = (loader.module, loader.call) if edits else (module, draw)
+        yield Finding(*at, because, edits, severity=severity)
+
+
+def surely_alike(program: Program, loader: Loader, module: Module, draw: ast.Call) -> bool:
+    """Whether ranks that nobody has told apart draw the same: by one seed, or by torch's own.
+
+    Which is the same in each process that seeds nothing, and seeds what a loader's workers draw by.
+    """
+    if ranks_draw_alike(program):
+        return True
+    if not knew_no_ranks(program) or seeds_torch(program):
+        return False
+    workers = argument(loader.call, 5, "num_workers")
+    is_of_worker = workers is not None and not is_constant(workers, 0)
+    return is_of_worker or module.dotted(draw.func).startswith("torch.")
 
 
 def cut_short(program: Program, loader: Loader) -> Iterator[Finding]:
@@ -388,8 +408,11 @@ def add_distributed_sampler(program: Program, loader: Loader, trains: str) -> tu
         is_here = module.function(sampler) is module.function(loader.call)
         knows_test = is_here or alone == lone_process_test(program, module, sampler)
         dealt = deal(program, module, sampler, alone) if knows_test else ()
+        if not dealt and is_lacking:
+            turns = deal_own_or_none(program, loader, alone, lone, DATASET_NAMES)
+            return (*turns, *imports) if turns else ()
         if not dealt:
-            return () if is_lacking else deal_batches(program, loader, alone)
+            return deal_batches(program, loader, alone)
         edits += dealt
     if is_lacking:
         return (*edits, *imports)

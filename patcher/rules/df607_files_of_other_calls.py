@@ -55,6 +55,7 @@ from ..fixes.process_group import WAIT, only_on_main
 from ..fixes.rank_0_first import is_fetched_in_turn
 from ..fixes.written_by_one import (
     LOOKS,
+    asks_for,
     in_lock_step,
     is_option,
     is_read_later,
@@ -64,7 +65,16 @@ from ..fixes.written_by_one import (
 )
 from ..source.branches import leaves_loop_on_file_errors, survives_file_errors
 from ..source.module import Module
-from ..source.tree import argument, argument_values, below, precedes, same_code, within
+from ..source.tree import (
+    Function,
+    argument,
+    argument_values,
+    below,
+    is_inside,
+    precedes,
+    same_code,
+    within,
+)
 
 CODE, SEVERITY, SAFETY = "DF607", Severity.DEGRADED, Safety.SAFE
 
@@ -183,6 +193,8 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     because = f"every rank {KINDS[each.effect.kind]} a file by {text}()"
     is_block = isinstance(stmt, ast.With) and may_be_left_to_main(program, module, stmt)
     is_whole = is_block or isinstance(stmt, ast.Expr)
+    if (whole := rewriting(program, module, each)) is not None:
+        stmt, is_whole = whole, True
     if module.dotted(call.func) in FILLED_LATER and each.path is not None:
         return Finding(module, call, because, elsewhere(program, module, call, each.path))
     if not is_whole or may_concern_all(program, module, stmt, call):
@@ -219,13 +231,43 @@ def judged(program: Program, module: Module, each: Reached) -> Finding:
     return Finding(module, call, because, edits)
 
 
+def rewriting(program: Program, module: Module, each: Reached) -> ast.If | None:
+    """The test for a file around what reads it and writes it again, or else writes it first.
+
+    ``if os.path.isfile(path): rows = pandas.concat([pandas.read_csv(path), rows])``: a rank that
+    asks later than rank 0 has written would take the branch that reads.
+    """
+    for up in module.ancestors(each.effect.node):
+        if isinstance(up, Function) or each.path is None or each.effect.kind is not Kind.WRITE:
+            return None
+        if not isinstance(up, ast.If) or not up.orelse or is_elif(module, up):
+            continue
+        if not asks_for_files_alone(module, up.test) or not asks_for(module, up, each.path):
+            continue
+        reads = [
+            use
+            for use in file_uses(module)
+            if use.what == "read" and use.path is not None and is_inside(use.call, up)
+            if is_same_file(program, module, use.path, each.path)
+        ]
+        return up if reads and may_be_left_to_main(program, module, up) else None
+    return None
+
+
+def is_elif(module: Module, stmt: ast.If) -> bool:
+    up = module.parents[stmt]
+    return isinstance(up, ast.If) and stmt in up.orelse
+
+
 def elsewhere(
     program: Program, module: Module, writer: ast.Call, path: ast.expr
 ) -> tuple[Edit, ...]:
     """Edits that let other ranks than 0 fill a file of a temporary folder, by the same lines."""
     stmt = module.statement(writer)
     is_passed_on = any(
-        same_code(value, path) and module.last_name(call.func) != "print"
+        same_code(value, path)
+        and module.last_name(call.func) != "print"
+        and module.dotted(call.func) not in FILLED_LATER
         for call in within(module.scope_statements(stmt), ast.Call)
         for value in (argument_values(call) if precedes(stmt, call) else ())
     )

@@ -270,6 +270,14 @@ class Module:
         """Whether the file uses or imports a name."""
         return name in self._table.numbers_by_spelling or name in self._last_names
 
+    def uses(self, name: str) -> bool:
+        """Whether the file does more with a name than to import it as what it is called."""
+        if name in self._table.numbers_by_spelling:
+            return True
+        return name in self._last_names and any(
+            last == name and local != name for local, last in self._last.items()
+        )
+
     @cached_property
     def _last_names(self) -> set[str]:
         return set(self._last.values())

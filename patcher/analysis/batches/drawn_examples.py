@@ -71,6 +71,12 @@ def drawn_for_index(program: Program, module: Module, function: Function) -> ast
         for name in everywhere(part.slice, ast.Name)
         if name.id in drawn
     ]
+    chosen += [
+        call
+        for part in within(function.body, ast.Subscript)
+        for call in everywhere(part.slice, ast.Call)
+        if is_draw(program, module, call) and not names_within(call, {index})
+    ]
     results = [each.value for each in within(function.body, ast.Return) if each.value is not None]
     by_index = names_made_of(function, index, {*drawn})
     is_passed_on = any(

@@ -16,11 +16,13 @@ from ...source.tree import (
     first_parameter,
     is_inside,
     mentions,
+    parameters,
     position,
     precedes,
     within,
 )
 from ..language.name_flow import Tainted, flows, names_in, reached, roots, taking
+from ..language.objects import class_of, method_of
 from ..language.results import handed_back
 from ..training.loaders import AROUND
 from ..training.program import Program
@@ -222,7 +224,10 @@ def made_of(body: list[ast.stmt], names: set[str]) -> set[str]:
 def filled(
     program: Program, module: Module, body: list[ast.stmt], known: set[str]
 ) -> Iterator[Kept]:
-    """``bank[index] = features`` and ``memory.update(features)``, each with its name."""
+    """``bank[index] = features`` and ``memory.update(features)``, each with its name.
+
+    Also ``criterion(features, index)`` of a class that does the former in its ``forward()``.
+    """
     anew = made_anew(body)
     for stmt, targets, value in assignments(body):
         for target in targets:
@@ -230,6 +235,8 @@ def filled(
                 yield from ((stmt, name) for name in roots(target) - anew)
     for call in within(body, ast.Call):
         func = call.func
+        if isinstance(func, ast.Name) and func.id not in anew and keeps_rows(program, module, func):
+            yield module.statement(call), func.id
         if isinstance(func, ast.Attribute) and may_fill(program, func.attr):
             if gives_another(program, module, call) or is_log(call):
                 continue
@@ -241,6 +248,40 @@ def filled(
             if given & known:
                 kept = names_in(func.value) - anew - module.aliases.keys()
                 yield from ((module.statement(call), name) for name in kept)
+
+
+def keeps_rows(program: Program, module: Module, called: ast.Name) -> bool:
+    """Whether an object puts something of its batch into a tensor of its own, and goes on with it.
+
+    ``self.codes[index] = codes.data`` in its ``forward()``; not into a buffer, which ranks share.
+    """
+    owner = class_of(program, module, called)
+    method = None if owner is None else method_of(program, owner, "forward")
+    if method is None:
+        return False
+    where, function = method
+    own, body = first_parameter(function), function.body
+    if any(joins_batches(where, call) for call in within(body, ast.Call)):
+        return False
+    known = made_of(body, set(parameters(function)) - {own})
+    buffers = {
+        call.args[0].value
+        for call in where.calls_to("register_buffer")
+        if call.args and isinstance(call.args[0], ast.Constant)
+    }
+    return any(
+        target.value.attr not in buffers
+        and contents(value) & known
+        and any(
+            read.attr == target.value.attr and read is not target.value
+            for read in within(body, ast.Attribute)
+        )
+        for _, targets, value in assignments(body)
+        for target in targets
+        if isinstance(target, ast.Subscript)
+        and isinstance(target.value, ast.Attribute)
+        and owner_of(target) == own
+    )
 
 
 def is_log(call: ast.Call) -> bool:

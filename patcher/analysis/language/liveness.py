@@ -40,7 +40,7 @@ def called_functions(graph: CallGraph) -> set[Function]:
 
 
 def never_spelled(graph: CallGraph, functions: set[Function]) -> set[Function]:
-    """Those of the functions whose names are nowhere, and looked up by nobody.
+    """Those of the functions whose names are nowhere but in imports, and looked up by nobody.
 
     Of functions and classes at module level: of a method, that of its class.
     """
@@ -76,7 +76,7 @@ def never_spelled(graph: CallGraph, functions: set[Function]) -> set[Function]:
         for named in [_named_at_top(home, function)]
         if named is not None and not named.decorator_list
         if named.name not in texts
-        if not any(module.spells(named.name) for module in graph.modules)
+        if not any(module.uses(named.name) for module in graph.modules)
     }
 
 

@@ -31,6 +31,17 @@ def keyword_value(call: ast.Call, name: str) -> ast.expr | None:
     return next((word.value for word in call.keywords if word.arg == name), None)
 
 
+def keyword_of(module: Module, node: ast.expr) -> tuple[Function, str] | None:
+    """The function of ``kwargs["loader"]``, which has ``**kwargs``, and the keyword."""
+    match node:
+        case ast.Subscript(value=ast.Name(id=name), slice=ast.Constant(value=str(key))):
+            function = module.function(node)
+            others = None if function is None else function.args.kwarg
+            if function is not None and others is not None and others.arg == name:
+                return function, key
+    return None
+
+
 def partial_of(module: Module, call: ast.Call) -> ast.Call | None:
     """What made the function that is called, ``step = partial(train_step, model)``.
 

@@ -19,6 +19,7 @@ INITIALIZERS = frozenset(["reset_parameters"]).union(
     )
     for end in ("_", "")  # as they were once called
 )
+NUMBERS = ("random.", "numpy.random.", "np.random.")
 MODULE = ".module"
 MAX_DEPTH = 3  # functions between the call and what draws
 
@@ -110,6 +111,8 @@ def is_initializer(program: Program, module: Module, call: ast.Call, depth: int 
     """
     if module.last_name(call.func) not in INITIALIZERS:
         return False
+    if module.dotted(call.func).startswith(NUMBERS):
+        return False  # random.uniform(0.4, 0.6)
     own = program.callees(module, call)
     return not own or (
         depth < MAX_DEPTH and any(initializes(program, *each, depth + 1) for each in own)

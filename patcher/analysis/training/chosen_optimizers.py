@@ -1,6 +1,8 @@
 """Calls that make an optimizer whose class is chosen first: ``getattr(torch.optim, name)(…)``.
 
 Or taken from a dictionary, by a test, or under another name: ``Optimizer = Adam if … else SGD``.
+Or whose class is not known, and is used as one: ``optimizer = Muon(model.parameters())``, which the
+script steps, and clears of gradients.
 """
 
 from __future__ import annotations
@@ -9,19 +11,25 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
+from ...source.tree import everywhere
 from ..language.call_graph import CallGraph
 from .frameworks import OPTIMIZERS
 from .possible_values import Place, values_of
 
 PACKAGE = "torch.optim"
+PARAMETERS = ("parameters", "named_parameters")
+BASES = ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer")
 MAX_STEPS = 4  # names and parameters between a call and the class
 
 
 def chosen_optimizers(graph: CallGraph) -> list[tuple[Module, ast.Call]]:
     """The calls of a class of torch's optimizers that is not called by its own name."""
+    used = [
+        (module, call) for module in graph.modules for call in used_as_optimizers(graph, module)
+    ]
     if not any(module.spells("optim") for module in graph.modules):
-        return []
-    return [
+        return used
+    chosen = [
         (module, call)
         for module in graph.modules
         for call in module.nodes(ast.Call)
@@ -29,6 +37,53 @@ def chosen_optimizers(graph: CallGraph) -> list[tuple[Module, ast.Call]]:
         and not is_optimizer_class(module, call.func)
         and is_one_of_classes(graph, module, call.func)
     ]
+    return [*chosen, *(each for each in used if each not in chosen)]
+
+
+def used_as_optimizers(graph: CallGraph, module: Module) -> Iterator[ast.Call]:
+    """The calls that get a model's parameters, and whose result is stepped and cleared.
+
+    Not those of a class of the program, unless it is an optimizer of its own.
+    """
+    cleared = {
+        module.text(call.func.value)
+        for call in module.calls_to("zero_grad")
+        if isinstance(call.func, ast.Attribute)
+    }
+    if not cleared:
+        return
+    stepped = {
+        module.text(each)
+        for call in module.calls_to("step")
+        for each in ([call.func.value] if not call.args else call.args)
+        if isinstance(call.func, ast.Attribute)
+    }
+    for stmt in module.nodes(ast.Assign):
+        made = stmt.value
+        if not isinstance(made, ast.Call) or len(stmt.targets) != 1:
+            continue
+        if module.text(stmt.targets[0]) not in cleared & stepped:
+            continue
+        values = [*made.args, *(word.value for word in made.keywords)]
+        takes = any(
+            isinstance(call.func, ast.Attribute) and call.func.attr in PARAMETERS
+            for value in values
+            for call in everywhere(value, ast.Call)
+        )
+        if takes and module.last_name(made.func) not in OPTIMIZERS and may_be(graph, module, made):
+            yield made
+
+
+def may_be(graph: CallGraph, module: Module, made: ast.Call) -> bool:
+    """Whether a call is of no function or class of the program but of an optimizer's."""
+    found = graph.resolve(module, made.func)
+    owner = None if found is None else found[1]
+    return owner is None or (isinstance(owner, ast.ClassDef) and is_own_optimizer(found[0], owner))
+
+
+def is_own_optimizer(module: Module, owner: ast.ClassDef) -> bool:
+    """Whether a class is one of torch's optimizers of the script's own."""
+    return any(module.dotted(base) in BASES for base in owner.bases)
 
 
 def is_optimizer_class(module: Module, node: ast.expr) -> bool:

@@ -7,7 +7,7 @@ import ast
 from ...source.module import Module
 from ...source.tree import Function, argument, everywhere, is_inside, parameters
 from ..language.literal_arguments import CallPlace
-from ..language.passed_arguments import argument_for_parameter
+from ..language.passed_arguments import argument_for_parameter, keyword_of
 from ..language.training_calls import calls_that_train
 from .counting_loops import CountingLoop, counting_loop, counting_loops, endless_loop
 from .loaders import AROUND
@@ -103,6 +103,13 @@ def name_at_call(module: Module, function: Function, place: CallPlace, name: str
         return caller.text(value) + dot + rest
     if first == "self" and isinstance(call.func, ast.Attribute):
         return caller.text(call.func.value) + dot + rest
+    match module.stores.get((function, first), []):
+        case [store]:  # loader = kwargs["loader"]
+            stmt = module.statement(store)
+            keyword = keyword_of(module, stmt.value) if isinstance(stmt, ast.Assign) else None
+            value = keyword and argument_for_parameter(module, function, call, keyword[1])
+            if value:
+                return caller.text(value) + dot + rest
     if caller is not module or (function, first) in module.stores:
         return ""
     scope = module.function(call)  # which a function inside of it shares its names with

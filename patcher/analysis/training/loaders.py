@@ -41,7 +41,7 @@ from ..language.listed import all_of, comprehension_of, elements_of, place_in
 from ..language.literal_arguments import is_possible
 from ..language.names import answered_once
 from ..language.objects import ClassOf, class_of, is_property, method_of
-from ..language.passed_arguments import argument_for_parameter, default_value
+from ..language.passed_arguments import argument_for_parameter, default_value, keyword_of
 from ..language.placed_items import item_at, zipped_at
 from ..language.results import unpacked_result
 from ..language.training_calls import calls_that_train
@@ -116,6 +116,8 @@ def trace_loader(graph: CallGraph, module: Module, node: ast.expr, depth: int = 
             return first if first and other and first.call is other.call else None
         case ast.ListComp(generators=[ast.comprehension(ifs=[], iter=source)]):
             return trace_loader(graph, module, source, depth + 1)  # a list of its batches
+        case ast.Subscript() if (passed := keyword_of(module, node)) is not None:
+            return _trace_parameter(graph, module, *passed, depth)
         case ast.Subscript():
             loader = _trace_item(graph, module, node, depth)
             if loader is None and not key_that_trains(module, node):

@@ -6,9 +6,9 @@ import ast
 from collections.abc import Iterator
 
 from ...source.module import Module
-from ...source.tree import parameters, within
+from ...source.tree import Function, parameters, within
 from ..language.call_graph import CallGraph
-from ..language.passed_arguments import argument_for_parameter
+from ..language.passed_arguments import argument_for_parameter, keyword_of
 
 Place = tuple[Module, ast.expr]
 
@@ -29,9 +29,18 @@ def values_of(graph: CallGraph, module: Module, node: ast.expr) -> Iterator[Plac
         if values := module.alternatives(node, node):
             yield from ((module, value) for value in values)
         elif function is not None and node.id in parameters(function):
-            for where, call in graph.callers(function):
-                passed = argument_for_parameter(module, function, call, node.id)
-                if passed is not None:
-                    yield where, passed
+            yield from passed_by_callers(graph, module, function, node.id)
         elif (found := graph.resolve(module, node)) and isinstance(found[1], ast.expr):
             yield found[0], found[1]
+    elif (keyword := keyword_of(module, node)) is not None:
+        yield from passed_by_callers(graph, module, *keyword)
+
+
+def passed_by_callers(
+    graph: CallGraph, module: Module, function: Function, name: str
+) -> Iterator[Place]:
+    """What calls of a function pass for a parameter of it, or by a keyword."""
+    for where, call in graph.callers(function):
+        passed = argument_for_parameter(module, function, call, name)
+        if passed is not None:
+            yield where, passed

@@ -426,11 +426,22 @@ class Program(CallGraph):
         known = {function for function in functions if function is not None}
         if not known <= self.live_functions:
             left = known - never_spelled(self, known)
+            if not left and self._trains_at_top:
+                return True
             known = left if left & self.live_functions else known
         return bool(self.live_functions) and (
             known <= self.live_functions
             # Other scripts that this one imports have loops of their own, which it does not run.
             or known <= spelled_functions(self)
+        )
+
+    @property
+    def _trains_at_top(self) -> bool:
+        """Whether the script has a training loop of its own outside of all functions."""
+        script = self.script
+        return any(
+            loop.module is script and script.function(loop.steps) is None
+            for loop in self._all_loops
         )
 
     @cached_property
