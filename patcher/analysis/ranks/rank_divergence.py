@@ -123,8 +123,8 @@ def clock_exits(
     for module, place in calling_places(program, loop):
         walk = walk_of(program, module, loop, agreed, set(), by_clock=True)
         walk.block(module.scope_statements(place), {BY_CLOCK}, None)
-        ends = {stmt: test for stmt, test in walk.gates.items() if ends_well(module, stmt)}
-        for leaving, test in {**walk.exits, **ends}.items():
+        ends = [each for each in walk.gates.items() if ends_well(module, each[0])]
+        for leaving, test in (*walk.exits.items(), *ends):
             if leaves_loops(module, place, leaving) and not asks_whether_there_is(test.test):
                 yield module, leaving, test
 
