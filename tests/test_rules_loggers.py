@@ -11,7 +11,8 @@ from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
 import argparse
-import mlflow, visdom
+import mlflow, trackio, visdom
+from dvclive import Live
 import tensorboard_logger as board
 import tensorflow as tf
 import torch
@@ -163,6 +164,8 @@ REPORTED = [
     ("words of a dict", "wandb.init(**vars(args))"),
     ("a run of mlflow", "mlflow.start_run()"),
     ("curves of visdom", "visdom.Visdom()"),
+    ("a run of trackio", "trackio.init(project='x')"),
+    ("a folder of dvclive", "Live()"),
 ]
 
 

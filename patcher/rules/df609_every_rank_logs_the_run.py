@@ -3,7 +3,7 @@
 What         A SummaryWriter, or an object of a class below it, or a Logger of tensorboard_logger or
              FileWriter of tensorflow, that every rank makes and writes to, or a wandb.init that
              every rank calls, or the start of a run of mlflow, comet_ml, neptune, clearml, aim,
-             swanlab or sacred's files; or a Visdom.
+             swanlab, trackio, dvclive or sacred's files; or a Visdom.
 At run time  N event files in one folder, which TensorBoard draws as one curve that jumps back and
              forth between the ranks' losses; N runs of Weights & Biases for one training.
 Example      writer = SummaryWriter(args.log_dir)
@@ -44,7 +44,7 @@ TRACKERS = frozenset(
     (
         *("mlflow.start_run", "comet_ml.Experiment", "comet_ml.start", "neptune.init"),
         *("neptune.init_run", "neptune.new.init", "clearml.Task.init", "trains.Task.init"),
-        *("aim.Run", "swanlab.init", "visdom.Visdom"),
+        *("aim.Run", "swanlab.init", "visdom.Visdom", "trackio.init", "dvclive.Live"),
         *("sacred.observers.FileStorageObserver", "sacred.observers.FileStorageObserver.create"),
     )
 )

@@ -116,6 +116,9 @@ WRITING_METHODS = {
     "RotatingFileHandler": (0, "filename"),
     "TimedRotatingFileHandler": (0, "filename"),
     "SummaryWriter": (0, "log_dir"),
+    "upload_file": (0, "path_or_fileobj"),  # of boto3 and huggingface_hub, to one place
+    "upload_folder": (0, "folder_path"),
+    "upload_from_filename": (0, "filename"),  # of google.cloud.storage
 }
 SAVED_PARTS = {  # of a model, by classes of transformers, adapters and opendelta
     *("save_vocabulary", "to_json_file", "save_finetuned"),
