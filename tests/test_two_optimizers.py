@@ -73,11 +73,32 @@ for epoch in range(3):
 """
 
 
-@pytest.mark.parametrize("other", ["Graphs()", "Walks()"])
+@pytest.mark.parametrize(
+    "other",
+    [
+        *("Graphs()", "Walks()", "load_dataset('c4', streaming=True)['train'].map(words)"),
+        "rows.to_iterable_dataset()",
+    ],
+)
 def test_data_that_iterates_by_one_option_takes_no_sampler(other: str, tmp_path: Path) -> None:
     path = tmp_path / "train.py"
     path.write_text(STREAM.format(other=other))
     assert "its data set only iterates and takes no sampler" in patch(path).refusal
+
+
+@pytest.mark.parametrize(
+    ("data", "is_dealt"),
+    [
+        ("load_dataset('c4', split='train', streaming=True).shuffle(seed=1)", False),
+        ("load_dataset('c4', split='train').shuffle(seed=1)", True),
+        ("load_dataset('c4', split='train', streaming=False)", True),
+    ],
+)
+def test_streaming_data_takes_no_sampler(data: str, is_dealt: bool, tmp_path: Path) -> None:
+    path = tmp_path / "train.py"
+    path.write_text(STREAM.replace("if args.walks:\n    data = Walks()\nelse:\n    ", "")
+                    .format(other=data))  # fmt: skip
+    assert (patch(path).refusal == "") is is_dealt
 
 
 PASSES = """

@@ -24,7 +24,8 @@ Fix          DistributedSampler for a rank, RandomSampler for a lone process; fo
              examples of its batch, ranks draw as many as all of them need, and each takes its share
              (share_of_drawn).
 Fix safety   Safe: a lone process keeps its sampler, and its batches. Only reported where the data
-             only iterates, as an IterableDataset takes no sampler: deal by rank in its __iter__;
+             only iterates, as an IterableDataset takes no sampler: deal by rank in its __iter__,
+             and streaming data of the datasets library by its split_dataset_by_node();
              and for batches without a DataLoader where it is not certain that all ranks go over
              the same ones, that a step needs nothing of the batch before, and that nothing
              counts all batches. Then let each rank take every world_size-th of them, the same

@@ -22,7 +22,7 @@ from ..analysis.ranks.rank_reach import RANKS, roles_reaching
 from ..analysis.training.program import Program
 from ..findings import Finding, Safety, Severity
 from ..source.module import Module
-from ..source.tree import FUNCTIONS, Function, argument_values, everywhere, keyword
+from ..source.tree import FUNCTIONS, Function, argument_values, everywhere, is_none, keyword
 
 CODE, SEVERITY, SAFETY = "DF411", Severity.ERROR, Safety.REPORT
 
@@ -73,10 +73,6 @@ def study_of(module: Module, owner: ast.expr) -> ast.Call | None:
     values = [owner, *module.alternatives(owner, owner)]
     made = [each for each in values if isinstance(each, ast.Call)]
     return next((each for each in made if module.dotted(each.func) in STUDIES), None)
-
-
-def is_none(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and value.value is None
 
 
 def functions_tried(program: Program, module: Module, call: ast.Call) -> set[Function]:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 
 from ...source.branches import exclusive
 from ...source.module import Module
-from ...source.tree import below, everywhere, is_inside, within
+from ...source.tree import below, everywhere, is_inside, is_true, keyword, within
 from ..language.names import answered_once
 from ..language.objects import classes_above, named_definition
 from ..training.constructed_loaders import Loader
@@ -22,6 +22,8 @@ SHARD_WORDS = ("shard_id", "shard_index", "shard_idx", "shard", "rank", "index",
 TURNS = "share_of_batches"  # of helper_code.py: every n-th batch of what makes them
 SHARE_OF_DRAWN = "share_of_drawn"  # of helper_code.py: a rank's part of what all of them draw
 ITERATES_ONLY = ("torchtext", "torchdata", "webdataset")  # their data sets take no sampler
+# Methods of a data set of the datasets library that give another of its kind.
+OF_THE_SAME = ("map", "filter", "shuffle", "with_format", "remove_columns", "take", "skip")
 SHARDING_PIPES = ("sharding_filter", "ShardingFilter", "ShardingFilterIterDataPipe")
 STREAMS = ("streaming", "litdata", "lightning.data")  # theirs deal by rank
 SHARDING_METHODS = ("shard", "islice")  # datasets.Dataset.shard(n, rank), islice(it, rank, None, n)
@@ -242,9 +244,16 @@ def is_iterable_dataset(program: Program, module: Module, dataset: ast.expr | No
     if isinstance(dataset, ast.Name):
         made = module.alternatives(dataset, dataset)
         return any(is_iterable_dataset(program, module, each) for each in made)
+    if isinstance(dataset, ast.Subscript):  # of its splits
+        return is_iterable_dataset(program, module, dataset.value)
     if not isinstance(dataset, ast.Call):
         return False
     name = module.last_name(dataset.func)
+    streaming = keyword(dataset, "streaming")
+    if name == "to_iterable_dataset" or (streaming is not None and is_true(streaming.value)):
+        return True
+    if name in OF_THE_SAME and isinstance(dataset.func, ast.Attribute):
+        return is_iterable_dataset(program, module, dataset.func.value)
     if module.dotted(dataset.func).partition(".")[0] in ITERATES_ONLY:
         return True
     return any(
