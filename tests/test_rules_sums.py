@@ -235,6 +235,13 @@ SILENT = {
     ),
     "a weight of an object": of_batches("loss = self.args.other * (model(x) - y).sum()"),
     "a weight that nobody knows": script("loss = w * (model(x) - y).sum()"),
+    "a distance of products over the batch": script(
+        "z = model(x)\n    c = (z.T @ z) / (len(z) - 1)\n    loss = (c - eye).pow(2).sum()"
+    ),
+    "a distance of undivided ones": script(
+        "z = model(x)\n    loss = ((z.t() @ z - eye) ** 2).sum()"
+    ),
+    "squares of means": script("loss = (model(x).mean(0) - y.mean(0)).abs().sum()"),
     "a function that nobody knows": script("loss = criterion(model(x), y)"),
     "means and what nobody knows": script("loss = F.mse_loss(model(x), y) + penalty(model)"),
     "a function that is told to average": script(

@@ -29,6 +29,7 @@ from ..language.results import unpacked_result
 from ..language.settled_tests import is_never_reached
 from ..models.model_results import forward_of
 from ..settings.flag_roles import options_in
+from ..settings.in_batch_negatives import transposed_operand
 from ..training.program import Program
 
 MAX_DEPTH = 24
@@ -317,6 +318,13 @@ def of_elements(program: Program, module: Module, tensor: ast.expr, depth: int =
             return of(inner)
         case ast.UnaryOp(operand=inner):
             return of(inner)
+        case (
+            ast.BinOp(op=ast.Pow(), left=inner)
+            | ast.Call(func=ast.Attribute(value=inner, attr="pow" | "square" | "abs"))
+        ) if not (isinstance(inner, ast.Name) and inner.id in module.aliases):
+            return Reduction.SUM if of(inner) is Reduction.SUM else Reduction.UNKNOWN
+        case ast.BinOp(op=ast.MatMult(), left=left) if transposed_operand(left) is not None:
+            return Reduction.UNKNOWN  # its elements are sums over the examples
         case ast.BinOp(op=ast.Add() | ast.Sub()):
             return together([of(tensor.left), of(tensor.right)])
         case ast.BinOp(op=ast.Mult()):

@@ -116,6 +116,8 @@ WRITING_METHODS = {
     "RotatingFileHandler": (0, "filename"),
     "TimedRotatingFileHandler": (0, "filename"),
     "SummaryWriter": (0, "log_dir"),
+    "export_chrome_trace": (0, "path"),
+    "export_stacks": (0, "path"),
     "upload_file": (0, "path_or_fileobj"),  # of boto3 and huggingface_hub, to one place
     "upload_folder": (0, "folder_path"),
     "upload_from_filename": (0, "filename"),  # of google.cloud.storage
