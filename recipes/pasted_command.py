@@ -38,7 +38,8 @@ class PastedCommand:
 
     `launcher` is empty where Python itself starts the script; `processes` is how many its launcher
     is told to start over all machines, None where it is not told. `python` is the interpreter where
-    the command names one by its path, else empty.
+    the command names one by its path, else empty. `module` is the script's name as a module where
+    it is started as one, ``python -m package.train``, so that it finds its package; else empty.
     """
 
     script: str
@@ -47,6 +48,7 @@ class PastedCommand:
     launcher: str = ""
     processes: int | None = None
     python: str = ""
+    module: str = ""
 
     @property
     def cards(self) -> int | None:
@@ -131,6 +133,7 @@ def _python_script(words: list[str], environment: dict[str, str]) -> PastedComma
     if place is None:
         return None
     head, script = words[:place], words[place]
+    module = script if is_module else ""
     if is_module:
         script = script.replace(".", "/") + ".py"
     arguments = words[place + 1 :]
@@ -150,7 +153,9 @@ def _python_script(words: list[str], environment: dict[str, str]) -> PastedComma
     elif launcher and launcher not in ("accelerate", "deepspeed", "accelerate.commands.launch"):
         processes = 1  # torchrun's default
     python = head[0] if head and "/" in head[0] and PYTHON.fullmatch(_name(head[0])) else ""
-    return PastedCommand(script, tuple(arguments), dict(environment), launcher, processes, python)
+    return PastedCommand(
+        script, tuple(arguments), dict(environment), launcher, processes, python, module
+    )
 
 
 def _script_place(words: list[str]) -> tuple[int | None, bool]:

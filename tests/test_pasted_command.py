@@ -41,10 +41,16 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
     (f"accelerate launch {TAIL}", {"launcher": "accelerate"}),
     (f"deepspeed --num_gpus=2 {TAIL}", {"launcher": "deepspeed", "processes": 2}),
     (f"./{TAIL}", {"script": "./train.py"}),
-    ("python -m src.train --lr 0.1 --name 'a b'", {"script": "src/train.py"}),
+    (
+        "python -m src.train --lr 0.1 --name 'a b'",
+        {"script": "src/train.py", "module": "src.train"},
+    ),
     (
         "python -m torch.distributed.run --nproc_per_node 2 -m src.train --lr 0.1 --name 'a b'",
-        {"script": "src/train.py", "launcher": "torch.distributed.run", "processes": 2},
+        {
+            **{"script": "src/train.py", "module": "src.train"},
+            **{"launcher": "torch.distributed.run", "processes": 2},
+        },
     ),
 ]
 

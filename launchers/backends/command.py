@@ -83,7 +83,8 @@ class ScriptCall:
 
     `extra` comes last and overrides what the recipe says of the same flags. `settings` are flags
     that the plan sets beyond the batch; None is the value of a switch. The script's output folder
-    is below `run_folder`. `elsewhere`: it is for another machine, which has the data.
+    is below `run_folder`. `elsewhere`: it is for another machine, which has the data. As a `module`
+    of this name, if any, it is started with ``-m``, from the folder of its package.
     """
 
     recipe: Recipe
@@ -93,6 +94,7 @@ class ScriptCall:
     extra: Sequence[str] = ()
     settings: Mapping[str, str | None] = attrs.field(factory=dict)
     elsewhere: bool = False
+    module: str = ""
 
     def arguments(self) -> tuple[list[str], list[str]]:
         """The script's arguments, and the defaults that the user's own override.
@@ -167,17 +169,19 @@ def build(
     arguments, overridden = call.arguments()
     threads = threads_per_process(here, environ, call.elsewhere)
     name = choose_backend(nodes.backend_for(processes.backend), call.plan.world, processes.python)
+    as_module = ("-m", call.module) if call.module and not processes.module_prefix else ()
+    words = [] if as_module else [script_word(script)]
     launcher = launcher_command(
         name,
         here,
         threads,
-        processes.module_prefix,
+        as_module or processes.module_prefix,
         nodes.torchrun_options(call.plan),
         processes.restarts,
         processes.python,
     )
     return Command(
-        argv=(*launcher, *escape_words(name, [script_word(script), *arguments])),
+        argv=(*launcher, *escape_words(name, [*words, *arguments])),
         env={
             **_own_variables(processes.environment, cards),
             **_variables(cards, threads),

@@ -29,7 +29,8 @@ NO_SCRIPT = (
 class ScriptRequest:
     """A script with its recipe, made from the user's command, and the command's environment.
 
-    `unknown_model` says why the recipe does not tell its model; it is empty where it does.
+    `unknown_model` says why the recipe does not tell its model; it is empty where it does. `module`
+    is its name where the command starts it as a module, else empty.
     """
 
     script: Path
@@ -37,6 +38,7 @@ class ScriptRequest:
     unknown_model: str
     environment: Mapping[str, str]
     python: str
+    module: str
 
 
 def read_request(
@@ -88,7 +90,7 @@ def read_request(
         if name not in STALE_VARIABLES and not name.startswith(STALE_PREFIXES)
     }
     unknown = "" if model.network is not None else model.words
-    return ScriptRequest(path, recipe, unknown, environment, command.python)
+    return ScriptRequest(path, recipe, unknown, environment, command.python, command.module)
 
 
 def _command(words: Sequence[str], script: Path | None) -> PastedCommand:

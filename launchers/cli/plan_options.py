@@ -136,6 +136,7 @@ def with_plan_options(function: Any) -> Any:
                 environment=found.environment,
                 is_command=True,
                 command_python=found.python,
+                module=found.module,
                 remarks=found.recipe.remarks,
                 unknown_model=found.unknown_model,
                 **wishes,

@@ -21,8 +21,8 @@ class PlanOptions:
     None stands for the recipe's own number, or for as many processes as there are usable cards.
     `probe` is how many real optimizer steps are timed first.
     `is_command`: the recipe was made from the user's own command, whose variables are `environment`
-    on which `remarks` are sentences, and which names the interpreter
-    `command_python`, or "". `unknown_model` says why it tells no model, where it does not.
+    on which `remarks` are sentences, and which names the interpreter `command_python`, or "", and
+    the script as a `module`, or "". `unknown_model` says why it tells no model, where it does not.
     """
 
     recipe: Recipe
@@ -39,6 +39,7 @@ class PlanOptions:
     environment: Mapping[str, str] = MappingProxyType({})
     is_command: bool = False
     command_python: str = ""
+    module: str = ""
     remarks: tuple[str, ...] = ()
     unknown_model: str = ""
 

@@ -281,6 +281,7 @@ def build(
             settings.extra,
             settings.added_flags,
             options.is_elsewhere,
+            options.plan.module,
         ),
         commands.ProcessOptions(
             devices.indices,

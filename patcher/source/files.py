@@ -60,7 +60,7 @@ def decode(name: str, data: bytes) -> Source:
     Raises InputError when the cookie names no known encoding, or the bytes are not valid in it, and
     for a notebook, whose text would be taken for one expression of Python.
     """
-    if name.endswith(".ipynb"):
+    if os.path.splitext(name)[1] == ".ipynb":
         raise InputError(
             f"{name}: a notebook, no script; `jupyter nbconvert --to script {shlex.quote(name)}` "
             "makes one of it"
