@@ -13,6 +13,7 @@ ARGUMENTS = ("--lr", "0.1", "--name", "a b")
 TAIL = "train.py --lr 0.1 --name 'a b'"
 
 # What follows `launch --`, and what it says beside the script and its arguments.
+MODULE = {"script": "src/train.py", "module": "src.train"}
 FORMS: list[tuple[str, dict[str, Any]]] = [
     (f"python {TAIL}", {}),
     (f"python3.8 -u -W ignore {TAIL}", {}),
@@ -47,10 +48,7 @@ FORMS: list[tuple[str, dict[str, Any]]] = [
     ),
     (
         "python -m torch.distributed.run --nproc_per_node 2 -m src.train --lr 0.1 --name 'a b'",
-        {
-            **{"script": "src/train.py", "module": "src.train"},
-            **{"launcher": "torch.distributed.run", "processes": 2},
-        },
+        {**MODULE, "launcher": "torch.distributed.run", "processes": 2},
     ),
 ]
 
