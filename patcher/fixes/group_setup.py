@@ -358,7 +358,11 @@ def imported_below(module: Module, stmt: ast.stmt) -> set[str]:
     """What the set-up of a group needs and a module imports behind a statement, not above it."""
     above: set[str] = set()
     below: set[str] = set()
-    for node in (*module.nodes(ast.Import), *module.nodes(ast.ImportFrom)):
+    statements: list[ast.Import | ast.ImportFrom] = [
+        *module.nodes(ast.Import),
+        *module.nodes(ast.ImportFrom),
+    ]
+    for node in statements:
         if module.function(node) is None:
             names = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
             (below if position(node) > position(stmt) else above).update(names & NEEDED)
