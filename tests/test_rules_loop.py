@@ -156,3 +156,38 @@ for step, batch in enumerate(loader):
 def test_a_loop_accumulates_where_its_optimizer_waits(text: str, accumulates: bool) -> None:
     (loop,) = Program(module(text)).train_loops
     assert (loop.accumulation is not None) is accumulates
+
+
+@pytest.mark.parametrize(
+    ("other", "horizon", "told"),
+    [
+        ("batch_size=args.size", "args.epochs * len(whole)", True),
+        ("batch_size=args.size", "args.epochs * len(whole) // args.accumulation", False),
+        ("batch_size=1", "args.epochs * len(whole)", False),
+    ],
+    ids=["of the same batches", "divided", "of other batches"],
+)
+def test_a_horizon_of_a_loader_of_all_data_counts_its_micro_batches(
+    other: str, horizon: str, told: bool
+) -> None:
+    text = f"""\
+import torch
+from torch.utils.data import DataLoader
+from transformers import get_linear_schedule_with_warmup
+
+def train(args, model, optimizer, data):
+    loader = DataLoader(data[:9], batch_size=args.size)
+    whole = DataLoader(data, {other})
+    args.max_steps = {horizon}
+    scheduler = get_linear_schedule_with_warmup(optimizer, 0, args.max_steps)
+    for epoch in range(args.epochs):
+        for step, batch in enumerate(loader):
+            loss = model(batch).mean() / args.accumulation
+            loss.backward()
+            if (step + 1) % args.accumulation == 0:
+                optimizer.step()
+                scheduler.step()
+                optimizer.zero_grad()
+"""
+    because = "args.max_steps counts micro-batches of whole: divide it by args.accumulation"
+    assert [each.because for each in found("DF702", text)] == [because] * told

@@ -964,3 +964,18 @@ def test_no_group_where_the_arguments_stand_below_torch_and_above_what_it_needs(
     assert fixed("DF204", text + script(run="main()").replace("import torch\n", "")) == (
         text + script(run="main()").replace("import torch\n", "")
     )
+
+
+@pytest.mark.parametrize(
+    ("setup", "backend"),
+    [
+        ("pass", "backend='gloo', timeout"),
+        ("model.cuda()", "backend='nccl' if use_cuda else 'gloo'"),
+        ("model.to(args.place)", "backend='nccl' if use_cuda else 'gloo'"),
+        ("x = torch.zeros(2, device=args.place)", "backend='nccl' if use_cuda else 'gloo'"),
+    ],
+)
+def test_ranks_of_a_script_that_puts_nothing_on_a_card_talk_by_gloo(
+    setup: str, backend: str
+) -> None:
+    assert backend in fixed("DF204", script(setup=setup))

@@ -23,6 +23,7 @@ from .process_group import (
     READ_RANK,
     SET_UP,
     SET_UP_FROM_ENVIRONMENT,
+    SET_UP_ON_CPU,
     marks_lone_process,
     one_hour,
     use_cuda_test,
@@ -36,6 +37,7 @@ NO_EXCHANGES = {"barrier", "monitored_barrier", "new_group"}
 EXCHANGES = COLLECTIVES - NO_EXCHANGES - {"init_process_group", "destroy_process_group"}
 LAUNCHED = "'LOCAL_RANK' in os.environ"
 ParseSite = tuple[Module, ast.stmt, str]
+CARD_CALLS = ("to", "device", "set_default_device", "DataParallel", "Trainer", "prepare")
 
 
 def group_setup(program: Program) -> tuple[Edit, ...]:
@@ -43,6 +45,20 @@ def group_setup(program: Program) -> tuple[Edit, ...]:
     if exchange_in_no_group(program) or library_of_ranks(program):
         return ()
     return setup_from_arguments(program) or setup_from_environment(program)
+
+
+def may_use_cards(program: Program) -> bool:
+    """Whether a program may put anything on a card; nccl sends nothing that lies elsewhere."""
+    return (
+        bool(program.unread)
+        or bool(program.calls_to(*CARD_CALLS))
+        or any("cuda" in module.source.text for module in program.modules)
+        or any(
+            (word.arg or "").startswith("device")
+            for module in program.modules
+            for word in module.nodes(ast.keyword)
+        )
+    )
 
 
 def exchange_in_no_group(program: Program) -> str:
@@ -136,7 +152,8 @@ def setup_from_environment(program: Program) -> tuple[Edit, ...]:
     """Edits behind the arguments, or where the program starts; "cuda" is then this rank's card."""
     script = program.script
     timeout, needed = one_hour(script)
-    code = whole = with_free_name(script, SET_UP_FROM_ENVIRONMENT).format(timeout=timeout)
+    template = SET_UP_FROM_ENVIRONMENT if may_use_cards(program) else SET_UP_ON_CPU
+    code = whole = with_free_name(script, template).format(timeout=timeout)
     start: tuple[Edit, ...] = ()
     for module, parse, args in passed_sites(program):
         if module is script and not start:
@@ -341,7 +358,11 @@ def imported_below(module: Module, stmt: ast.stmt) -> set[str]:
     """What the set-up of a group needs and a module imports behind a statement, not above it."""
     above: set[str] = set()
     below: set[str] = set()
-    for node in (*module.nodes(ast.Import), *module.nodes(ast.ImportFrom)):
+    statements: list[ast.Import | ast.ImportFrom] = [
+        *module.nodes(ast.Import),
+        *module.nodes(ast.ImportFrom),
+    ]
+    for node in statements:
         if module.function(node) is None:
             names = {(alias.asname or alias.name).partition(".")[0] for alias in node.names}
             (below if position(node) > position(stmt) else above).update(names & NEEDED)

@@ -57,6 +57,9 @@ if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accel
         torch.cuda.set_device(int(os.environ['LOCAL_RANK']))
     torch.distributed.init_process_group(backend='nccl' if use_cuda else 'gloo',
                                          timeout={timeout})"""
+SET_UP_ON_CPU = """\
+if 'LOCAL_RANK' in os.environ and 'WORLD_SIZE' in os.environ:  # torchrun, accelerate launch
+    torch.distributed.init_process_group(backend='gloo', timeout={timeout})"""
 
 DATASET_NAMES = ("eval_dataset", "evaluation_dataset", "eval_dataset_to_share")
 BATCH_SAMPLER = "SharedBatchSampler"  # of helper_code.py: deals a lone process's batches out

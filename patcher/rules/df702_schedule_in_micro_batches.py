@@ -35,6 +35,7 @@ from ..analysis.batches.example_counts import (
 from ..analysis.batches.micro_batches import (
     STEPS,
     accumulation_text,
+    counted_besides,
     is_accumulation,
     micro_batch_terms,
 )
@@ -120,6 +121,10 @@ def micro_batch_counts(
         if not creates_schedule and not any(module.text(t) in quantities for t in stmt.targets):
             continue
         terms = micro_batch_terms(program, loop, stmt.value)
+        if terms is None and (other := counted_besides(program, loop, stmt.value)):
+            because = f"{module.text(stmt.targets[0])} counts micro-batches of {other}"
+            because += f": divide it by {accumulation_text(loop)}"
+            yield Finding(module, stmt, because)
         if terms is None or is_divided_behind(loop, stmt):
             continue
         ratios = everywhere(stmt.value, ast.BinOp)

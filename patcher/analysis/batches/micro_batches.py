@@ -7,6 +7,7 @@ import ast
 from ....record import record
 from ...source.module import Module
 from ...source.tree import below, everywhere, mentions, parameters
+from ..training.loaders import trace_loader
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .example_counts import is_loader_length, resolve
@@ -140,3 +141,26 @@ def product_text(module: Module, node: ast.expr, length: ast.expr) -> str:
         )
         texts.append(text if is_plain else f"({text})")
     return " * ".join(texts)
+
+
+def counted_besides(program: Program, loop: TrainLoop, value: ast.expr) -> str:
+    """Another loader of the same batches whose length a number is, and no accumulation's; or "".
+
+    ``epochs * len(whole)``, where the loop goes through a part of the data at first.
+    """
+    assert loop.loader is not None
+    module, size = loop.module, loop.loader.batch_size
+    trained = [each.loader.call for each in program.train_loops if each.loader is not None]
+    parts = [*everywhere(value, ast.Name), *everywhere(value, ast.Attribute)]
+    if size is None or any(is_accumulation(loop, each) for each in parts):
+        return ""
+    for call in everywhere(value, ast.Call):
+        if module.last_name(call.func) != "len" or len(call.args) != 1:
+            continue
+        other = trace_loader(program, module, call.args[0])
+        if other is None or other.batch_size is None or other.call in trained:
+            continue
+        is_alike = other.module.text(other.batch_size) == loop.loader.module.text(size)
+        if is_alike and program.evaluation_of(other.module, other.call) is None:
+            return module.text(call.args[0])
+    return ""
