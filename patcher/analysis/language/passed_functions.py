@@ -100,7 +100,9 @@ def calls_by_attribute(
         for target in bound.targets
     ]
     for where, target in targets:
-        for call in where.calls_to(target.id) if isinstance(target, ast.Name) else ():
+        if not isinstance(target, ast.Name):
+            continue
+        for call in where.calls_to(target.id):
             scope = where.function(call)
             is_own = scope is not None and target.id in parameters(scope)
             if not is_own and (scope, target.id) not in where.stores:
