@@ -105,7 +105,8 @@ def calls_by_attribute(
         for call in where.calls_to(target.id):
             scope = where.function(call)
             is_own = scope is not None and target.id in parameters(scope)
-            if not is_own and (scope, target.id) not in where.stores:
+            is_bound = is_own or (scope, target.id) in where.stores
+            if scope is where.function(target) or not is_bound:
                 yield where, call
     names = {target.attr for _, target in targets if isinstance(target, ast.Attribute)}
     for module in modules if names else ():
