@@ -15,6 +15,11 @@ from ddpfix.patcher.frontend.checker import check_script
 from ddpfix.patcher.source.files import Source
 
 GUARD = "if __name__ == '__main__':\n    main()\n"
+OPTION = """import argparse, importlib
+p = argparse.ArgumentParser()
+p.add_argument('--net-type', default='b')
+opt = p.parse_args()
+"""
 FUNCTION = "import torch\ndef is_main():\n    return torch.distributed.get_rank() == 0\n"
 
 
@@ -55,6 +60,15 @@ IMPORTS = [
     ("optional", "try:\n    import fast as helpers\nexcept ImportError:\n    import helpers",
         "helpers.is_main", {"helpers.py": FUNCTION}),
     ("import_module", "import importlib\nh = importlib.import_module('a.b')", "h.is_main",
+        {"a/__init__.py": "", "a/b.py": FUNCTION}),
+    ("import_module of what an option is by default",
+        f"{OPTION}h = importlib.import_module('a.' + opt.net_type)", "h.is_main",
+        {"a/__init__.py": "", "a/b.py": FUNCTION}),
+    ("import_module of an option in a text",
+        OPTION + "h = importlib.import_module(f'a.{opt.net_type}')",
+        "h.is_main", {"a/__init__.py": "", "a/b.py": FUNCTION}),
+    ("import_module of an option that fills a text",
+        f"{OPTION}h = importlib.import_module('a.%s' % opt.net_type)", "h.is_main",
         {"a/__init__.py": "", "a/b.py": FUNCTION}),
     ("sys.path.append of a constant", "import sys\nsys.path.append('lib')\nimport helpers",
         "helpers.is_main", {"lib/helpers.py": FUNCTION}),

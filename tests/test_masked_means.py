@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.engine.patch import patch
 
 SCRIPT = """\
 import torch
@@ -387,3 +390,35 @@ def test_a_mean_that_counts_padding_is_noted(pads: str, loss: str, is_told: bool
     told = found("DF310", PADDED.format(pads=pads, loss=loss))
     assert ["leaves out as well" in each.because for each in told] == [True] * is_told
     assert all(not each.edits for each in told)
+
+
+LOSSES = """\
+import torch
+def masked(made, wanted):
+    mask = (wanted > 0).float()
+    loss = torch.sum((made - wanted).abs() * mask) / (torch.sum(mask) + 1e-6)
+    return loss
+"""
+BY_MODULE = """\
+import importlib, torch
+losses = importlib.import_module("losses")
+criterion = losses.{name}
+def train(model):
+    model = torch.nn.parallel.DistributedDataParallel(model)
+    for batch, wanted in torch.utils.data.DataLoader(torch.load("data.pt")):
+        loss = criterion(model(batch), wanted)
+        loss.backward()
+        optimizer.step()
+if __name__ == "__main__":
+    train(torch.load("model.pt"))
+"""
+
+
+@pytest.mark.parametrize(("name", "is_told"), [("masked", True), ("other", False)])
+def test_a_loss_of_a_module_that_is_imported_by_name_is_of_a_step(
+    name: str, is_told: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "losses.py").write_text(LOSSES)
+    path = tmp_path / "train.py"
+    path.write_text(BY_MODULE.format(name=name))
+    assert ("DF310" in {each.code for each in patch(path).findings_before}) is is_told

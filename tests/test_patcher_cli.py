@@ -216,3 +216,10 @@ def test_rules_lists_every_code_once() -> None:
     assert len(set(codes)) == len(codes)
     assert {"DF101", "DF202", "DF203", "DF303", "DF402", "DF501", "DF502", "DF503"} <= set(codes)
     assert {"DF504", "DF601", "DF602", "DF604", "DF606", "DF702", "DF706", "DF901"} <= set(codes)
+
+
+def test_a_patch_tells_which_module_only_the_run_chooses(script: Path) -> None:
+    chosen = "importlib.import_module(args.kind)"
+    script.write_text(f"import importlib\n{script.read_text()}\nmodel = {chosen}.Net()\n")
+    told = f"{script}: this rests on what could be read; not read: {chosen}\n"
+    assert told in run("patch", "--diff", script).stderr

@@ -96,3 +96,43 @@ def test_a_gate_of_rank_0_is_no_test_of_the_wrapper(gate: str) -> None:
     )
     text = text.replace("args.local_rank in (-1, 0)", gate)
     assert not found("DF305", text)  # the keys fit: both are the wrapper's
+
+
+BY_OPTION = """\
+import torch
+def save(net, path, opt):
+    if {asked}:
+        torch.save({first}, path)
+    else:
+        torch.save(net.state_dict(), path)
+def main(opt):
+    if torch.distributed.is_initialized():
+        model = torch.nn.parallel.DistributedDataParallel(Net())
+    elif opt.several == True:
+        model = torch.nn.DataParallel(Net())
+    else:
+        model = Net()
+    save(model, "last.pt", opt)
+torch.distributed.init_process_group("gloo")
+main(parse())
+"""
+PLAIN = {"asked": "opt.several == True", "first": "net.module.state_dict()"}
+
+
+@pytest.mark.parametrize(
+    ("parts", "is_told"),
+    [
+        ({}, True),
+        ({"asked": "opt.other"}, False),
+        ({"asked": "hasattr(net, 'module')"}, False),
+        ({"first": "net.state_dict()"}, False),
+    ],
+)
+def test_what_an_option_of_a_lone_wrapper_saves_bare_is_bare_on_ranks(
+    parts: dict[str, str], is_told: bool
+) -> None:
+    text = BY_OPTION.format(**{**PLAIN, **parts})
+    assert bool(found("DF315", text)) is is_told
+    bare = "(getattr(net, 'module', net) if torch.distributed.is_initialized() else net)"
+    assert (f"torch.save({bare}.state_dict(), path)" in fixed("DF315", text)) is is_told
+    assert not found("DF315", fixed("DF315", text))

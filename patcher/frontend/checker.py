@@ -202,16 +202,22 @@ def check_script(
 
 def unread_by(program: Program) -> tuple[str, ...]:
     """What a script imports that could not be read, where nothing that was read trains."""
-    from ..analysis.language.imports import imports_named_at_run_time
-
     script = program.script
     if not script.is_program or program.train_loops:
         return ()
-    names = [name for file, _, name in program.unread if file == script.source.name]
-    names += [
-        module.text(call)
+    names = [
+        " ".join(name.split()) for file, _, name in program.unread if file == script.source.name
+    ]
+    return tuple(dict.fromkeys([*names, *named_at_run_time(program)]))
+
+
+def named_at_run_time(program: Program) -> list[str]:
+    """The imports of a program of which the run alone shows what they import, an option's say."""
+    from ..analysis.language.imports import imports_named_at_run_time
+
+    return [
+        " ".join(module.text(call).split())
         for module in program.modules  # as of models/__init__.py, which finds one by its option
         for call in imports_named_at_run_time(module)
-        if module is script or program.is_live(module, call)
+        if module is program.script or program.is_live(module, call)
     ]
-    return tuple(dict.fromkeys(" ".join(name.split()) for name in names))

@@ -25,7 +25,7 @@ from ..findings import Severity
 from ..source.files import Source, decode, folder_of
 from ..source.journal import finish_interrupted, is_interrupted
 from ..source.replacement import replace_all
-from .checker import rules_with_codes, unread_by
+from .checker import named_at_run_time, rules_with_codes
 from .config import Config
 from .diagnostics import diagnose, own_mistake
 from .output import concise, show_diff
@@ -175,7 +175,8 @@ def summary(
         if one.unasked:
             notes = ",".join(one.unasked)
             yield f"{one.path}: nothing to repair; `--select {notes}` makes the edits of its notes"
-        unread = [name for _, _, name in one.original.unread] or unread_by(one.original)
+        unread = [name for _, _, name in one.original.unread]
+        unread += named_at_run_time(one.original)
         if unread and (one.changes or not one.findings_after):
             names = ", ".join(dict.fromkeys(unread))
             result = "this rests on" if one.changes else "nothing found in"

@@ -1,7 +1,8 @@
 """A checkpoint has the wrapper's keys, and a bare model loads it.
 
 What         On ranks, state_dict() of a model in DistributedDataParallel goes into a file that the
-             script itself loads into another model, which has no wrapper.
+             script itself loads into another model, which has no wrapper. Or where an option has a
+             lone process wrap its model, and the state of the module is saved by that option alone.
 At run time  All keys in the file begin with "module.": RuntimeError, Missing key(s) in state_dict;
              with strict=False nothing is loaded, and nothing says so.
 Example      torch.save(model.state_dict(), path); Net().load_state_dict(torch.load(path))
@@ -17,12 +18,13 @@ from collections.abc import Iterator
 from ..analysis.effects.path_text import text_of_path
 from ..analysis.effects.written_paths import names_rank
 from ..analysis.models.saved_wrappers import SAVERS, is_wrap, is_wrapped
+from ..analysis.ranks.rank_reach import Role, roles_reaching
 from ..analysis.training.program import Program
-from ..editing.edits import Import, Rewrite
+from ..editing.edits import Edit, Import, Rewrite
 from ..findings import Finding, Safety, Severity
 from ..fixes.process_group import unwrapped_model
 from ..source.module import Module
-from ..source.tree import argument, everywhere, precedes
+from ..source.tree import argument, everywhere, is_within, mentions, precedes, within
 
 CODE, SEVERITY, SAFETY = "DF315", Severity.ERROR, Safety.SAFE
 
@@ -44,12 +46,55 @@ def findings(program: Program) -> Iterator[Finding]:
         if not (readers and isinstance(model, ast.Name) and is_wrapped(program, module, model)):
             continue
         if all(is_bare(where, load, model.id) for where, load in readers):
-            bare = unwrapped_model(model.id)
-            if program.calls_to("DataParallel"):
-                bare = f"({bare} if torch.distributed.is_initialized() else {model.id})"
             because = f"line {readers[0][1].lineno} loads it into a model without a wrapper"
-            edits = (Rewrite(model, bare), *((Import("torch"),) if "torch." in bare else ()))
-            yield Finding(module, call, because, edits)
+            yield Finding(module, call, because, inside(program, model))
+    asked = tests_of_lone_wraps(program)
+    for module, call in program.calls_to("state_dict") if asked else ():
+        model = call.func.value if isinstance(call.func, ast.Attribute) else None
+        if not isinstance(model, ast.Name) or not is_wrapped(program, module, model):
+            continue
+        other = saved_inside(module, call, model.id, asked)
+        if other is not None and is_saved_as_it_is(program, module, call):
+            because = f"line {other.lineno} saves that of the module, where a lone process wraps it"
+            yield Finding(module, call, because, inside(program, model))
+
+
+def inside(program: Program, model: ast.Name) -> tuple[Edit, ...]:
+    """Edits by which ranks take the state of the module inside."""
+    bare = unwrapped_model(model.id)
+    if program.calls_to("DataParallel"):
+        bare = f"({bare} if torch.distributed.is_initialized() else {model.id})"
+    return (Rewrite(model, bare), *((Import("torch"),) if "torch." in bare else ()))
+
+
+def tests_of_lone_wraps(program: Program) -> set[str]:
+    """The tests under which a lone process wraps its model in DataParallel, as they are written."""
+    return {
+        module.text(part)
+        for module, wrap in program.calls_to("DataParallel")
+        for up in module.ancestors(wrap)
+        if isinstance(up, ast.If)
+        for part in (up.test, *(up.test.values if isinstance(up.test, ast.BoolOp) else ()))
+        if not mentions(part, "is_initialized")
+    }
+
+
+def saved_inside(module: Module, state: ast.Call, model: str, asked: set[str]) -> ast.Call | None:
+    """``model.module.state_dict()`` in the branch of a lone wrapper, of which ``state`` is else."""
+    tests = [up for up in module.ancestors(state) if isinstance(up, ast.If)]
+    for test in tests:
+        if module.text(test.test) in asked and is_within(state, test.orelse):
+            for call in within(test.body, ast.Call):
+                if module.text(call.func) == f"{model}.module.state_dict":
+                    return call
+    return None
+
+
+def is_saved_as_it_is(program: Program, module: Module, state: ast.Call) -> bool:
+    """Whether a state goes into a file, and rank 0 comes to it."""
+    calls = (up for up in module.ancestors(state) if isinstance(up, ast.Call))
+    saves = any(module.last_name(up.func) in SAVERS for up in calls)
+    return saves and Role.MAIN in roles_reaching(program, module, state)
 
 
 def strips_keys(program: Program) -> bool:

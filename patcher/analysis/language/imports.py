@@ -159,13 +159,44 @@ def imports_named_at_run_time(module: Module) -> Iterator[ast.Call]:
 
 
 def _dynamic_imports(module: Module) -> Iterator[tuple[str, str]]:
-    """The local name (or "") and the module of ``x = importlib.import_module("a.b")``."""
+    """The local name (or "") and the module of ``x = importlib.import_module("a.b")``.
+
+    Where an option names it, ``import_module("models." + args.model)``, that of its default.
+    """
     for call in module.calls_to("import_module", "__import__"):
-        first = call.args[0] if call.args else None
-        if not isinstance(first, ast.Constant) or not isinstance(first.value, str):
-            continue
-        if not all(part.isidentifier() for part in first.value.split(".")):
+        name = _text_by_default(module, call.args[0]) if call.args else None
+        if name is None or not all(part.isidentifier() for part in name.split(".")):
             continue
         parent = module.parents[call]
         target = parent.targets[0] if isinstance(parent, ast.Assign) else None
-        yield target.id if isinstance(target, ast.Name) else "", first.value
+        yield target.id if isinstance(target, ast.Name) else "", name
+
+
+def _text_by_default(module: Module, value: ast.expr) -> str | None:
+    """A text that is a constant, or made of an option of this module, by what that is by default.
+
+    ``"models." + args.model``, ``"models.%s" % args.model`` and ``f"models.{args.model}"``.
+    """
+    match value:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.Attribute(attr=option):
+            words = {word for name in (option, option.replace("_", "-")) for word in (f"--{name}",)}
+            for call in module.calls_to("add_argument"):
+                names = [each.value for each in call.args if isinstance(each, ast.Constant)]
+                default = next((w.value for w in call.keywords if w.arg == "default"), None)
+                if words & {*names} and isinstance(default, ast.Constant):
+                    return default.value if isinstance(default.value, str) else None
+            return None
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            parts = [_text_by_default(module, each) for each in (left, right)]
+        case ast.BinOp(left=ast.Constant(value=str() as whole), op=ast.Mod(), right=right):
+            filled = _text_by_default(module, right)
+            return None if filled is None or whole.count("%s") != 1 else whole % filled
+        case ast.JoinedStr(values=values):
+            inner = [e.value if isinstance(e, ast.FormattedValue) else e for e in values]
+            parts = [_text_by_default(module, each) for each in inner]
+        case _:
+            return None
+    known = [part for part in parts if part is not None]
+    return "".join(known) if len(known) == len(parts) else None

@@ -91,15 +91,24 @@ def calls_by_attribute(
 ) -> Iterator[tuple[Module, ast.Call]]:
     """Calls of an attribute that is bound to a function: ``self.loss = f``, ``self.loss(x)``.
 
-    Of whatever object, so that it is no proof.
+    Of whatever object, so that it is no proof; or of a name of the module, ``loss = losses.f``.
     """
-    names = {
-        target.attr
+    targets = [
+        (where, target)
         for where, use in graph.possible_callers(function)
         if isinstance(bound := where.parents[use], ast.Assign) and bound.value is use
         for target in bound.targets
-        if isinstance(target, ast.Attribute)
-    }
+    ]
+    for where, target in targets:
+        if not isinstance(target, ast.Name):
+            continue
+        for call in where.calls_to(target.id):
+            scope = where.function(call)
+            is_own = scope is not None and target.id in parameters(scope)
+            is_bound = is_own or (scope, target.id) in where.stores
+            if scope is where.function(target) or not is_bound:
+                yield where, call
+    names = {target.attr for _, target in targets if isinstance(target, ast.Attribute)}
     for module in modules if names else ():
         calls = module.calls_to(*names)
         yield from ((module, call) for call in calls if isinstance(call.func, ast.Attribute))
