@@ -1182,6 +1182,23 @@ READ: list[tuple[str, str, str, str]] = [
         "holds",
     ),
     (
+        "a file that no call asks for",
+        """
+        import torch.distributed as dist
+
+        def score(frame, save=False):
+            if save:
+                frame.to_csv("scores.csv")
+            return frame.mean()
+
+        def main(frame):
+            dist.init_process_group("gloo")
+            score(frame)
+        """,
+        "O7",
+        "holds",
+    ),
+    (
         "a file of each rank",
         """
         import torch.distributed as dist

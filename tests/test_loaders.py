@@ -206,6 +206,14 @@ FOUND = [
             model(batch).backward()
         loader = DataLoader(other)
         """),
+    ("fetched ahead by another thread", """
+        from prefetch_generator import BackgroundGenerator
+        loader = DataLoader(mine)
+        for epoch in range(2):
+            bar = tqdm(enumerate(BackgroundGenerator(loader)), total=len(loader))
+            for step, batch in bar:
+                model(batch).backward()
+        """),
     ("moved by map", """
         loader = DataLoader(mine)
         for batch in map(to_card, loader):

@@ -92,6 +92,13 @@ NOOP = [
                 torch.save(state, self.folder / f"{name}.pt")
         Probe("out").save({}, "first")
         """),
+    ("DF602", "a name of letters that each process chooses", """
+        import secrets, string, torch
+        torch.distributed.init_process_group("gloo")
+        name = "".join(secrets.choice(string.ascii_letters) for _ in range(8))
+        with open(f"out/{name}.txt", "w") as file:
+            file.write("edges")
+        """),
     ("DF602", "a temporary file that a static method gets by name", """
         import tempfile, torch
         torch.distributed.init_process_group("gloo")
@@ -566,8 +573,7 @@ REPORTED = [
         torch.distributed.init_process_group("gloo")
         def fetch(url, name):
             with open(name, "wb") as file:
-                for part in get(url):
-                    file.write(part)
+                file.write(get(url))
         def prepare(split):
             name = os.path.join("data", split)
             if not os.path.exists(name):

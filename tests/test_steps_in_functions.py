@@ -91,6 +91,30 @@ def because(parts: dict[str, str]) -> str:
     return "" if finding.edits else finding.because
 
 
+RUNNING = """
+class Count(torch.nn.Module):
+    def forward(self, x):
+        self.seen = self.seen + x.sum()
+        return x * self.seen
+    def clear(self):
+        self.seen = 0
+    def close(self):
+        pass
+count = Count()
+trainer = Trainer()
+for i in range(0, len(x), size):
+    count.{call}()
+    trainer.step(count(x[i : i + size]), y[i : i + size])
+"""
+
+
+@pytest.mark.parametrize(("call", "is_shared"), [("clear", True), ("close", False)])
+def test_what_a_step_has_cleared_leads_to_no_other(call: str, is_shared: bool) -> None:
+    head = SCRIPT.partition("\ntrainer = Trainer()")[0].format(**PARTS)
+    (finding, *_) = found("DF204", head + RUNNING.format(call=call))
+    assert ("keeps self.seen" not in finding.because) is is_shared
+
+
 @pytest.mark.parametrize("parts", SHARED.values(), ids=SHARED)
 def test_ranks_take_turns(parts: dict[str, str]) -> None:
     assert because(parts) == ""

@@ -28,7 +28,7 @@ from ..analysis.effects.written_paths import is_named_by_share, is_of_listing
 from ..analysis.language.conditions import tests_before
 from ..analysis.ranks.before_group import place_behind_group, runs_before_group
 from ..analysis.ranks.rank_reach import RANKS, UNKNOWN, is_surely_entered, values_by_role
-from ..analysis.training.program import Program
+from ..analysis.training.program import Program, is_left_out_by_calls
 from ..source.branches import survives_file_errors
 from ..source.module import Module
 from ..source.tree import everywhere, keyword
@@ -53,9 +53,14 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
     for module in program.modules:
         for found in direct_effects(program, module).values():
             for each in found:
-                if each.effect.kind in CHANGES and program.is_live(module, each.effect.node):
+                node = each.effect.node
+                if (
+                    each.effect.kind in CHANGES
+                    and program.is_live(module, node)
+                    and not is_left_out_by_calls(program, module, node)
+                ):
                     yield from judge(program, module, each)
-                    if place := asked_too_late(program, module, each.effect.node):
+                    if place := asked_too_late(program, module, node):
                         late[place[1]] = place[0]
     for node, module in late.items():
         yield unknown(module, node, f"whether rank 0 alone writes is asked here {TOO_LATE}")

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Iterable, Sequence
 
-from ..analysis.language.literal_arguments import is_possible
-from ..analysis.training.program import Program
+from ..analysis.training.program import Program, is_left_out_by_calls
 from ..codes import select_codes
 from ..findings import Finding
 from ..rules import Rule
-from ..source.module import Module
 from .beside_trainer import findings_beside_trainer
 from .beside_training import weaker_beside_training
 from .lone_gates import MAKE_GROUP, without_gates_of_one
@@ -22,22 +19,6 @@ def select_rules(rules: Iterable[Rule], select: Sequence[str], ignore: Sequence[
     rules = list(rules)
     codes = select_codes([rule.code for rule in rules], select, ignore)
     return [rule for rule in rules if rule.code in codes]
-
-
-def is_left_out_by_calls(program: Program, module: Module, node: ast.AST) -> bool:
-    """Whether all calls of the function around a place pass by it, by the literals they pass.
-
-    As by ``if as_model: return model`` above, where none of them says ``as_model=False``.
-    """
-    function = module.function(node)
-    if function is None or not program.callers(function):
-        return False
-    called = [each for each in program.callers(function) if program.is_called(*each)]
-    return (
-        bool(called)
-        and not program.possible_callers(function)
-        and not any(is_possible(module, function, node, (each,)) for each in called)
-    )
 
 
 def check(program: Program, rules: Iterable[Rule]) -> list[Finding]:

@@ -230,12 +230,12 @@ def kept_by_networks(program: Program) -> Iterator[tuple[int, str]]:
 
 def resets(program: Program, module: Module, body: list[ast.stmt], attribute: str) -> bool:
     """Whether a step binds an attribute anew, itself or by a method that does."""
-    nodes: list[ast.stmt] = list(body)
+    blocks = [body]
     for call in within(body, ast.Call):
-        for _, function in program.callees(module, call):
-            if function.name != "forward":
-                nodes += function.body
+        called = program.callees(module, call)
+        blocks += [function.body for _, function in called if function.name != "forward"]
     return any(
         node.attr == attribute and isinstance(node.ctx, ast.Store)
-        for node in within(nodes, ast.Attribute)
+        for block in blocks
+        for node in within(block, ast.Attribute)
     )

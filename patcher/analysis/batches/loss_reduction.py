@@ -24,6 +24,7 @@ from ...source.tree import (
     within,
 )
 from ..language.listed import elements_of
+from ..language.literal_arguments import is_possible
 from ..language.passed_arguments import argument_for_parameter
 from ..language.results import unpacked_result
 from ..language.settled_tests import is_never_reached
@@ -487,7 +488,9 @@ def of_results(
         reduction_of(program, where, result.value, "", depth + 1, place)
         for where, function in called
         for result in within(function.body, ast.Return)
-        if result.value is not None and not is_never_reached(program, where, result, call)
+        if result.value is not None
+        and is_possible(where, function, result, ((module, call),))
+        and not is_never_reached(program, where, result, call)
     ]
     return together(returned)
 

@@ -34,6 +34,7 @@ UNIQUE = (
     *("getpid", "uuid1", "uuid4", "mkdtemp", "mkstemp", "mktemp"),
     *("TemporaryDirectory", "NamedTemporaryFile"),
 )
+SECRETS = ("secrets.choice", "secrets.token_hex", "secrets.token_urlsafe", "os.urandom")
 # Calls and methods whose text is made of their arguments' or their object's text.
 TEXT_CALLS = frozenset(
     (
@@ -243,7 +244,11 @@ def is_unique(module: Module, node: ast.expr) -> bool:
             isinstance(module.parents[made], ast.withitem) and is_unique(module, made)
             for made in bound_to(module, node)
         )
-    return isinstance(node, ast.Call) and module.last_name(node.func) in UNIQUE
+    if not isinstance(node, ast.Call):
+        return False
+    if module.last_name(node.func) == "join":  # "".join(secrets.choice(letters) for _ in range(8))
+        return any(is_unique(module, each) for each in everywhere(node, ast.Call) if each != node)
+    return module.last_name(node.func) in UNIQUE or module.dotted(node.func) in SECRETS
 
 
 def bound_to(module: Module, name: ast.Name) -> Iterator[ast.expr]:

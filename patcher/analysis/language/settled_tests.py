@@ -15,7 +15,7 @@ MAX_DEPTH = 4
 def is_never_reached(
     graph: Resolver, module: Module, node: ast.AST, call: ast.Call | None = None
 ) -> bool:
-    """Whether settled tests lead past a place in its function, for all calls or for one of them.
+    """Whether settled tests lead past a place in its function, for all calls or for the one told.
 
     As past ``loss.sum()`` of ``return loss.mean() if self.average else loss.sum()``, where each
     object is made with ``average=True``, by default.
@@ -45,7 +45,7 @@ def settled(
 ) -> bool | None:
     """What a test of switches says, if it says the same for all calls and objects.
 
-    With a ``call``, what it says in the function that this one runs.
+    Or ``labels is not None``, for a ``call`` that passes more than a constant.
     """
     match test:
         case ast.UnaryOp(op=ast.Not()):
@@ -58,14 +58,14 @@ def settled(
         ) if call is not None and passes_a_value(module, call, asked):
             return isinstance(op, ast.IsNot)
         case ast.Name() | ast.Attribute():
-            value = constant(graph, module, test, call=call)
+            value = constant(graph, module, test)
             return None if value is None else bool(value.value)
         case ast.Compare(
             left=left,
             ops=[ast.Eq() | ast.NotEq() | ast.Is() | ast.IsNot() as op],
             comparators=[ast.Constant() as word],
         ):
-            value = constant(graph, module, left, call=call)
+            value = constant(graph, module, left)
             if value is None:
                 return None
             return (value.value == word.value) is isinstance(op, ast.Eq | ast.Is)
@@ -84,16 +84,9 @@ def passes_a_value(module: Module, call: ast.Call, name: ast.Name) -> bool:
 
 
 def constant(
-    graph: Resolver,
-    module: Module,
-    node: ast.expr,
-    depth: int = 0,
-    call: ast.Call | None = None,
+    graph: Resolver, module: Module, node: ast.expr, depth: int = 0
 ) -> ast.Constant | None:
-    """The one constant that a parameter is for all calls, or an attribute for all objects.
-
-    With a ``call``, what a parameter is in it.
-    """
+    """The one constant that a parameter is for all calls, or an attribute for all objects."""
     if isinstance(node, ast.Constant):
         return node
     function = module.function(node)
@@ -111,11 +104,10 @@ def constant(
     if (function, node.id) in module.stores:
         return None
     found: list[ast.Constant] = []
-    callers = graph.callers(function) if call is None else [(graph.module_of(call), call)]
-    for where, caller in callers:
-        if any(word.arg is None for word in caller.keywords):
+    for where, call in graph.callers(function):
+        if any(word.arg is None for word in call.keywords):
             return None
-        passed = argument_for_parameter(module, function, caller, node.id)
+        passed = argument_for_parameter(module, function, call, node.id)
         value = default_value(function, node.id) if passed is None else passed
         known = None if value is None else constant(graph, where, value, depth + 1)
         if known is None:

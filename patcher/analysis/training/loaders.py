@@ -56,7 +56,8 @@ from .unused_methods import is_unused_method
 
 MAX_DEPTH = 12
 # Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
-AROUND = ("enumerate", "tqdm", "iter", "list", "progress_bar", "track")  # return another object
+# Return another object.
+AROUND = ("enumerate", "tqdm", "iter", "list", "progress_bar", "track", "BackgroundGenerator")
 PASSED_THROUGH = (*AROUND, "prepare", "prepare_data_loader", "steps")
 ELEMENT_CALLS = ("choice", "next", "choices")  # they return an element of their first argument
 

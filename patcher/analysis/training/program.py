@@ -19,6 +19,7 @@ from ...source.tree import Function, argument, everywhere, mentions, within
 from ..language.argv_fields import argv_fields
 from ..language.call_graph import CallGraph, reachable_functions
 from ..language.copied_libraries import functions_reached
+from ..language.literal_arguments import is_possible
 from ..language.liveness import called_functions, never_spelled, run_functions, spelled_functions
 from ..language.names import calls_at_import, top_level
 from ..language.passed_functions import calls_by_attribute
@@ -549,3 +550,19 @@ def runs_in_training_step(program: Program, module: Module, function: Function |
                 seen.add(caller)
                 pending.append(caller)
     return False
+
+
+def is_left_out_by_calls(program: Program, module: Module, node: ast.AST) -> bool:
+    """Whether all calls of the function around a place pass by it, by the literals they pass.
+
+    As by ``if as_model: return model`` above, where none of them says ``as_model=False``.
+    """
+    function = module.function(node)
+    if function is None or not program.callers(function):
+        return False
+    called = [each for each in program.callers(function) if program.is_called(*each)]
+    return (
+        bool(called)
+        and not program.possible_callers(function)
+        and not any(is_possible(module, function, node, (each,)) for each in called)
+    )
