@@ -303,6 +303,35 @@ for captions, lengths in loader:
 CALL = "pack_padded_sequence(captions, lengths, batch_first=True)"
 
 
+COLLATED = """\
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+def collate(batch):
+    labels = [each["labels"] for each in batch]
+    {rows}
+    return torch.stack([each["x"] for each in batch]), wanted
+loader = DataLoader(data, batch_size=4, sampler=DistributedSampler(data), collate_fn=collate)
+model = torch.nn.parallel.DistributedDataParallel(Net())
+for x, y in loader:
+    loss = model(x, y)[0]{end}
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("rows", "end", "told"),
+    [
+        (ROWS.replace("wanted", "labels"), "", True),
+        (ROWS.replace("wanted", "labels"), ".pow(2).sum()", False),
+        ("labels = torch.tensor(labels)", "", False),
+    ],
+)
+def test_rows_that_batches_join_are_noted(rows: str, end: str, told: bool) -> None:
+    text = COLLATED.format(rows=rows.replace("\n        ", "\n    "), end=end)
+    notes = found("DF310", text.replace("wanted", "labels"))
+    assert ["join all rows of labels" in each.because for each in notes] == [True] * told
+
+
 @pytest.mark.parametrize(
     ("pack", "options", "is_told"),
     [

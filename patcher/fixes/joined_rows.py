@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 
 from ..analysis.batches.loss_reduction import Reduction, reduction_of
 from ..analysis.training.program import Program
+from ..analysis.training.train_loops import TrainLoop
 from ..source.module import Module
 from ..source.tree import argument, is_empty_list, names_within, within
 from .masked_means import is_of_loss, without_casts
@@ -17,6 +19,7 @@ OF_LISTS = (
     *("torch.LongTensor", "torch.FloatTensor", "torch.BoolTensor"),
 )
 MAX_NAMES = 3
+LABELS = re.compile("label|target|^tags?$|^ys?$")
 
 
 def means_over_joined_rows(program: Program, module: Module) -> Iterator[tuple[ast.Call, ast.expr]]:
@@ -36,6 +39,29 @@ def means_over_joined_rows(program: Program, module: Module) -> Iterator[tuple[a
                 if rows and reduction_of(program, module, call) is Reduction.MEAN:
                     yield call, rows
                     break
+
+
+def rows_joined_by_collating(
+    program: Program, loop: TrainLoop
+) -> Iterator[tuple[Module, ast.Assign, ast.expr]]:
+    """``labels = torch.cat(…)`` where a loader makes batches, with the lists that are joined.
+
+    A loss is a mean over them, as far as the losses that go back are no sums.
+    """
+    loader = loop.loader
+    collate = None if loader is None else argument(loader.call, 6, "collate_fn")
+    if loader is None or collate is None or not loop.backwards:
+        return
+    losses = [each.func.value for each in loop.backwards if isinstance(each.func, ast.Attribute)]
+    if any(reduction_of(program, loop.module, each) is Reduction.SUM for each in losses):
+        return
+    for where, function in program.functions_by_name.get(loader.module.last_name(collate), ()):
+        for stmt in within(function.body, ast.Assign):
+            target = stmt.targets[0]
+            if isinstance(target, ast.Name) and LABELS.search(target.id):
+                rows = joined_rows(where, stmt.value)
+                if rows is not None:
+                    yield where, stmt, rows
 
 
 def joined_rows(module: Module, node: ast.expr, depth: int = 0) -> ast.expr | None:

@@ -44,7 +44,7 @@ from ..analysis.training.program import Program, runs_in_training_step, trains_o
 from ..editing.edits import Define, Edit, Insert
 from ..findings import Finding, Safety, Severity
 from ..fixes.counted_sums import sums_by_own_counts
-from ..fixes.joined_rows import means_over_joined_rows
+from ..fixes.joined_rows import means_over_joined_rows, rows_joined_by_collating
 from ..fixes.library_losses import token_means
 from ..fixes.masked_means import (
     is_for_training_alone,
@@ -215,6 +215,15 @@ def losses_that_are_only_noted(program: Program) -> Iterator[Finding]:
                     " ranks' sums is another one (torch.distributed.nn.functional.all_reduce)"
                 )
                 yield Finding(module, node, because, (), Safety.REPORT, Severity.NOTE)
+    for loop in program.train_loops:
+        for where, stmt, rows in rows_joined_by_collating(program, loop):
+            if stmt not in told:
+                because = (
+                    f"batches join all rows of {where.text(rows)}, which examples have unequally"
+                    f" many of: where the loss is a mean over them, {how}"
+                )
+                yield Finding(where, stmt, because, (), Safety.REPORT, Severity.NOTE)
+                told.add(stmt)
 
 
 def is_weighed(module: Module, call: ast.Call, weighing: ast.Call) -> bool:
