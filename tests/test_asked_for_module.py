@@ -57,6 +57,42 @@ def test_of_an_attribute_too() -> None:
     assert "names.append(eval_model.names[eval_model(x).argmax()])" in text
 
 
+NAMES = """
+import torch
+from torch.utils.data import DataLoader
+
+class Anchor:
+    def __init__(self, model):
+        self.weights = {{name: p.detach().clone() for name, p in model.named_parameters()}}
+    def penalty(self, model):
+        {first}
+        return sum((p - self.weights[n]).pow(2).sum() for n, p in model.named_parameters())
+
+def main(data, net):
+    torch.distributed.init_process_group("gloo")
+    net = torch.nn.parallel.DistributedDataParallel(net)
+    anchor = Anchor(net)
+    for x in data:
+        (net(x).mean() + anchor.penalty(net)).backward()
+        optimizer.step()
+    net.eval()
+    total = 0
+    with torch.no_grad():
+        for x in DataLoader(data):
+            total += net(x).mean() + anchor.penalty(net)
+    return total
+"""
+
+
+@pytest.mark.parametrize(("first", "passed"), [("pass", "net"), ("model(0)", "eval_model")])
+def test_what_goes_by_the_names_of_parameters_gets_the_wrapper_as_in_training(
+    first: str, passed: str
+) -> None:
+    text = fixed("DF504", NAMES.format(first=first))
+    assert f"total += eval_model(x).mean() + anchor.penalty({passed})" in text
+    assert found("DF504", text) == []
+
+
 STATES = """
 import torch
 from torch.utils.data import DataLoader

@@ -53,15 +53,15 @@ def verdicts(program: Program, original: Program | None) -> Iterator[AuditVerdic
     for module in program.modules:
         for found in direct_effects(program, module).values():
             for each in found:
-                node = each.effect.node
+                place = each.effect.node
                 if (
                     each.effect.kind in CHANGES
-                    and program.is_live(module, node)
-                    and not is_left_out_by_calls(program, module, node)
+                    and program.is_live(module, place)
+                    and not is_left_out_by_calls(program, module, place)
                 ):
                     yield from judge(program, module, each)
-                    if place := asked_too_late(program, module, node):
-                        late[place[1]] = place[0]
+                    if asked := asked_too_late(program, module, place):
+                        late[asked[1]] = asked[0]
     for node, module in late.items():
         yield unknown(module, node, f"whether rank 0 alone writes is asked here {TOO_LATE}")
     for module in program.modules:

@@ -66,12 +66,12 @@ def is_the_module(module: Module, use: ast.expr) -> bool:
 
 
 def model_uses(evaluation: Evaluation) -> Iterator[ast.expr]:
-    """Where the loop reads the model."""
+    """Where the loop reads the model, but for what asks it for the names of its parameters."""
     module, body = evaluation.module, evaluation.loop.body
     last = evaluation.model.rpartition(".")[2]
     attributes = [node for node in within(body, ast.Attribute) if node.attr == last]
     for node in (*names_within(body, {last}), *attributes):
-        if module.text(node) == evaluation.model:
+        if module.text(node) == evaluation.model and not asks_for_names(module, node):
             yield node
 
 
@@ -115,10 +115,31 @@ def needs_keys(program: Program, evaluation: Evaluation) -> bool:
     """
     module, function, model = evaluation.module, evaluation.function, evaluation.model
     assert function is not None
+    passed = names_within(function.body, {model})
+    if any(asks_for_names(module, each) for each in passed):
+        return True
     return asks_for(program, module, function, model, "state_dict", 0) or (
         asks_for(program, module, function, model, "load_state_dict", 0)
         and (one_process_wraps(program) or has_states_of_wrappers(program))
     )
+
+
+def asks_for_names(module: Module, use: ast.expr) -> bool:
+    """``ewc.penalty(model)``: a call that goes through a model's parameters by name, and no more.
+
+    What it compares them with has the names that training passes, which are the wrapper's.
+    """
+    up = module.parents[use]
+    call = module.parents[up] if isinstance(up, ast.keyword) else up
+    if not isinstance(call, ast.Call) or module.graph is None or use not in argument_values(call):
+        return False
+    for where, callee in module.graph.callees(module, call):
+        for parameter in parameters(callee):
+            if argument_for_parameter(where, callee, call, parameter) is use:
+                ups = [where.parents[each] for each in names_within(callee.body, {parameter})]
+                if ups and all(getattr(up, "attr", "") == "named_parameters" for up in ups):
+                    return True
+    return False
 
 
 def has_states_of_wrappers(program: Program) -> bool:
