@@ -6,7 +6,7 @@ import ast
 
 from ...source.module import Module
 from ...source.tree import Function, argument
-from ..language.objects import attribute_values, class_of, method_of
+from ..language.objects import ClassOf, attribute_values, class_of, method_of, named_definition
 from ..training.possible_values import Place, values_of
 from ..training.program import Program
 
@@ -24,7 +24,7 @@ def _forward(
 ) -> tuple[Module, Function] | None:
     if depth > MAX_DEPTH:
         return None
-    owner = class_of(program, module, model)
+    owner = class_of(program, module, model) or _class_loaded(program, module, model)
     if owner is not None:
         return method_of(program, owner, "forward")
     found = {
@@ -33,6 +33,16 @@ def _forward(
         if (each := _forward(program, where, value, depth + 1)) is not None
     }
     return found.pop() if len(found) == 1 else None
+
+
+def _class_loaded(program: Program, module: Module, model: ast.expr) -> ClassOf | None:
+    """The class of the program that ``Tagger.from_pretrained(path)`` makes a model of."""
+    match model:
+        case ast.Call(func=ast.Attribute(value=named, attr="from_pretrained")):
+            match named_definition(program, module, named):
+                case where, ast.ClassDef() as owner:
+                    return where, owner
+    return None
 
 
 def _values(program: Program, module: Module, model: ast.expr) -> list[Place]:
