@@ -343,10 +343,10 @@ BRANCHES = """if y is not None:
 def test_a_random_field_sums_where_nothing_else_is_asked(
     made: str, end: str, loss: str, sums: bool
 ) -> None:
-    text = script(loss, FIELD.format(made=made, end=end)).replace(
-        "torch.nn.Linear(2, 2)", "Tagger()"
-    )
-    assert [each.because for each in found("DF312", text)] == ["loss is a sum"] * sums
+    text = script(loss, FIELD.format(made=made, end=end))
+    for model in ("Tagger()", "Tagger.from_pretrained(path)"):
+        one = text.replace("torch.nn.Linear(2, 2)", model)
+        assert [each.because for each in found("DF312", one)] == ["loss is a sum"] * sums
 
 
 def test_a_module_of_another_folder_that_mentions_nothing_else_is_read(tmp_path: Path) -> None:
