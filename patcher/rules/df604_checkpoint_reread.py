@@ -90,7 +90,7 @@ def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
         saves = [
             call
-            for call in saving_calls(module, savers)
+            for call in saving_calls(program, module, savers)
             if not is_of_each_rank(program, module, call)
         ]
         for call in module.calls_to("load"):
@@ -385,15 +385,16 @@ def saved_folders(program: Program) -> set[str]:
     }
 
 
-def saving_functions(program: Program) -> set[str]:
-    """Names of the functions that write a checkpoint."""
+def saving_functions(program: Program) -> set[Function]:
+    """The functions that write a checkpoint, which is more than a tokenizer."""
     return {
-        function.name
+        function
         for module, call in program.calls_to("save", "save_on_main", "save_pretrained")
         for function in [module.function(call)]
         if function is not None
         and function.name != "save_on_main"
         and not is_of_another_library(program, module, call)
+        and "token" not in module.text(call.func).lower()
     }
 
 
@@ -409,9 +410,14 @@ def is_of_another_library(program: Program, module: Module, save: ast.Call) -> b
     )
 
 
-def saving_calls(module: Module, savers: set[str]) -> list[ast.Call]:
-    """Calls that write a checkpoint."""
-    calls = [*module.calls_to(*savers, "save_on_main", "save_pretrained")]
+def saving_calls(program: Program, module: Module, savers: set[Function]) -> list[ast.Call]:
+    """Calls that write a checkpoint, also of functions that may be such by their names."""
+    names = {function.name for function in savers}
+    calls = [*module.calls_to("save_on_main", "save_pretrained")]
+    for call in module.calls_to(*names):
+        called = {function for _, function in program.callees(module, call)}
+        if not called.isdisjoint(savers) if called else module.last_name(call.func) != "__init__":
+            calls.append(call)
     calls += [call for call in module.calls_to("save") if module.dotted(call.func) == "torch.save"]
     return calls
 
