@@ -313,3 +313,52 @@ model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2), [card])
 def test_defaults_alone_are_no_command_line(line: str, is_told: bool) -> None:
     told = [each.because for each in found("DF101", DEFAULTS.format(line=line))]
     assert any(because.startswith("chosen.local_rank") for because in told) is is_told
+
+
+GUARDED = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+class Scores:
+    def __init__(self, distributed=False, detailed=False):
+        self.distributed, self.detailed = distributed, detailed
+    def save(self, path):
+        if not self.{flag} or dist.get_rank() == 0:
+            with open(path, "w") as file:
+                file.write("1")
+Scores(*options).save("scores.txt")
+"""
+
+
+@pytest.mark.parametrize(("flag", "count"), [("distributed", 0), ("detailed", 1)])
+def test_a_flag_beside_the_rank_says_whether_there_is_a_group(flag: str, count: int) -> None:
+    assert len(found("DF602", GUARDED.format(flag=flag))) == count
+
+
+SENT_ON = """
+import torch
+import torch.distributed as dist
+dist.init_process_group("gloo")
+model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 2))
+class Scores:
+    def __init__(self, library):
+        self.library = library
+    def evaluate(self):
+        if dist.get_rank() == 0:
+            self.library.evaluate()
+            dist.broadcast(torch.ones(1), 0)
+        else:
+            dist.{other}(torch.zeros(1), 0)
+def run(scores):
+    for x in loader:
+        model(x).sum().backward()
+        optimizer.step()
+    scores.evaluate()
+run(Scores(library))
+"""
+
+
+@pytest.mark.parametrize(("other", "count"), [("broadcast", 0), ("send", 1)])
+def test_rank_0_sends_what_the_others_receive(other: str, count: int) -> None:
+    assert len(found("DF506", SENT_ON.format(other=other))) == count
