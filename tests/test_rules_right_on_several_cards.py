@@ -362,3 +362,47 @@ run(Scores(library))
 @pytest.mark.parametrize(("other", "count"), [("broadcast", 0), ("send", 1)])
 def test_rank_0_sends_what_the_others_receive(other: str, count: int) -> None:
     assert len(found("DF506", SENT_ON.format(other=other))) == count
+
+
+LOADED = """
+import torch
+from torch.nn.parallel import DistributedDataParallel
+torch.distributed.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 2))
+class Pictures{base}:
+    def __init__(self, path):
+        self.rows = torch.load(path)
+Pictures(args.path)
+"""
+
+
+@pytest.mark.parametrize(("base", "is_note"), [("(torch.utils.data.Dataset)", True), ("", False)])
+def test_examples_of_a_file_have_been_on_no_card_most_likely(base: str, is_note: bool) -> None:
+    (finding,) = found("DF604", LOADED.format(base=base))
+    assert (finding.severity is Severity.NOTE) is is_note
+
+
+ADDED_UP = """
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, DistributedSampler
+dist.init_process_group("gloo")
+model = DistributedDataParallel(torch.nn.Linear(4, 2))
+loader = DataLoader(data, sampler=DistributedSampler(data))
+count = torch.zeros(1)
+for x, y in loader:
+    count += y.sum()
+dist.all_reduce({what})
+weight = 1 / count
+for epoch in range(3):
+    loader.sampler.set_epoch(epoch)
+    for x, y in loader:
+        (weight * model(x).sum()).backward()
+        optimizer.step()
+"""
+
+
+@pytest.mark.parametrize(("what", "is_told"), [("count", False), ("other", True)])
+def test_what_ranks_count_apart_may_be_added_up_behind_it(what: str, is_told: bool) -> None:
+    assert bool(found("DF512", ADDED_UP.format(what=what))) is is_told
