@@ -41,6 +41,8 @@ SCRIPTS = [
     pytest.param(WORK.replace("world_size=size)", f"world_size=size)\n    {SAVE}").format(
         save="pass", start=SPAWN), "error", id="in the ranks that it starts"),
     pytest.param(f"def save(model):\n    {SAVE}\n\n\nsave(model)\n", "error", id="called"),
+    pytest.param(f"if place.cuda_id == 0:\n    {SAVE}\n", "warning", id="on the first card, maybe"),
+    pytest.param(f"if place.colours == 0:\n    {SAVE}\n", "error", id="without colours"),
     pytest.param(
         f"def save(model):\n    {SAVE}\n\n\ndef main():\n    save(model)\n\n\nmain()\n",
         "error",

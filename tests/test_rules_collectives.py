@@ -780,7 +780,7 @@ Scorer(args.distributed).score()
     ("test", "sent", "told"),
     [
         ("not self.distributed or dist.get_rank() == 0", "broadcast", 0),
-        ("not self.distributed or dist.get_rank() == 0", "all_reduce", 1),
+        ("not self.distributed or dist.get_rank() == 0", "all_reduce", 2),
         ("not self.distributed and dist.get_rank() == 0", "broadcast", 0),
         ("self.found or dist.get_rank() == 0", "broadcast", 0),
     ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cases import fixed, found
+from ddpfix.patcher.findings import Severity
 
 SCRIPT = """\
 import torch
@@ -157,4 +158,5 @@ for i, batch in enumerate(loader):
 def test_a_test_that_begins_a_round_of_micro_batches_is_told() -> None:
     (finding,) = found("DF703", ROUNDS)
     assert finding.because == "line 12 steps under another test"
+    assert finding.severity is Severity.NOTE
     assert finding.edits == ()

@@ -179,12 +179,19 @@ def has_partner(
 ) -> bool:
     """Whether the other branch of a test calls the same: rank 0 sends, the others receive."""
     (missing,) = RANKS - {one_sided[call]}
+    function = module.function(call)
+    may_enter = function is not None and bool(program.possible_callers(function))
     return any(
         other is not call
         and module.function(other) is module.function(call)
         and (
             one_sided.get(other) is missing
             or (exclusive(call, other) and missing in roles_reaching(program, module, other))
+            or (
+                may_enter  # by calls on objects of classes that are not known
+                and exclusive(call, other)
+                and missing in roles_reaching_in_function(module, other)
+            )
         )
         and any(
             other in one_sided or value_for_role(module, up.test, missing) is not UNKNOWN

@@ -329,9 +329,24 @@ def counting_loops(program: Program) -> Iterator[tuple[Module, ast.For]]:
                 continue
             if not (counts_alone(module, loop) or keeps_results(program, module, loop)):
                 continue
+            if is_combined(program, module, loop):
+                continue
             loader = loader_of(program, module, loop)
             if loader is not None and loader.call in dealt and program.is_live(module, loop):
                 yield module, loop
+
+
+def is_combined(program: Program, module: Module, loop: ast.For) -> bool:
+    """Whether what a loop adds up is brought together behind it: ``dist.all_reduce(count)``."""
+    body = module.scope_statements(loop)
+    sums = set[str]().union(*(names_in(each.target) for each in within(loop.body, ast.AugAssign)))
+    summed = spread([stmt for stmt in body if precedes(loop, stmt)], sums).names
+    return any(
+        precedes(loop, call)
+        and not summed.isdisjoint(names_in(call))
+        and combines(program, module, [module.statement(call)])
+        for call in within(body, ast.Call)
+    )
 
 
 def keeps_results(program: Program, module: Module, loop: ast.For) -> bool:

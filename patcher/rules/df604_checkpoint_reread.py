@@ -2,7 +2,8 @@
 
 What         torch.load without map_location; a checkpoint that every rank reads back after the
              training that writes it, with no barrier in between, or that has the time in its name,
-             or a score of the training, which is that of each rank's own batches.
+             or a score of the training, which is that of each rank's own batches. A note where a
+             data set loads its examples, which are on no card as a rule.
 At run time  Every rank loads onto cuda:0, which runs out of memory; ranks other than 0 read the
              file of an earlier run, or half of this one's, or look for one of another second or
              score, which ends them.
@@ -90,7 +91,7 @@ def findings(program: Program) -> Iterator[Finding]:
     for module in program.modules:
         saves = [
             call
-            for call in saving_calls(module, savers)
+            for call in saving_calls(program, module, savers)
             if not is_of_each_rank(program, module, call)
         ]
         for call in module.calls_to("load"):
@@ -115,7 +116,9 @@ def findings(program: Program) -> Iterator[Finding]:
                 if optimizer := loaded_optimizer(module, call):
                     because += f"; {optimizer} comes from it whole, and would stay on the CPU"
                     edits = ()
-                yield Finding(module, call, because, edits)
+                is_data = is_of_dataset(module, call)
+                severity = Severity.NOTE if is_data and not optimizer else None
+                yield Finding(module, call, because, edits, severity=severity)
         early = dict(reads_behind_saves(program, module, saves, folders))
         early = {**dict(read_through_calls(program, module)), **early}
         for call, saved in early.items():
@@ -124,6 +127,15 @@ def findings(program: Program) -> Iterator[Finding]:
             ) and not comes_behind_rank_0(program, module, call):
                 yield too_early(program, module, call, saved)
         yield from perhaps_too_early(program, module, early)
+
+
+def is_of_dataset(module: Module, load: ast.Call) -> bool:
+    """Whether a data set loads it: examples, which most likely have never been on a card."""
+    owner = module.enclosing_class(load)
+    return owner is not None and (
+        any(isinstance(each, Function) and each.name == "__getitem__" for each in owner.body)
+        or any(module.last_name(base).endswith("Dataset") for base in owner.bases)
+    )
 
 
 def named_by_the_clock(
@@ -385,15 +397,16 @@ def saved_folders(program: Program) -> set[str]:
     }
 
 
-def saving_functions(program: Program) -> set[str]:
-    """Names of the functions that write a checkpoint."""
+def saving_functions(program: Program) -> set[Function]:
+    """The functions that write a checkpoint, which is more than a tokenizer."""
     return {
-        function.name
+        function
         for module, call in program.calls_to("save", "save_on_main", "save_pretrained")
         for function in [module.function(call)]
         if function is not None
         and function.name != "save_on_main"
         and not is_of_another_library(program, module, call)
+        and "token" not in module.text(call.func).lower()
     }
 
 
@@ -409,9 +422,14 @@ def is_of_another_library(program: Program, module: Module, save: ast.Call) -> b
     )
 
 
-def saving_calls(module: Module, savers: set[str]) -> list[ast.Call]:
-    """Calls that write a checkpoint."""
-    calls = [*module.calls_to(*savers, "save_on_main", "save_pretrained")]
+def saving_calls(program: Program, module: Module, savers: set[Function]) -> list[ast.Call]:
+    """Calls that write a checkpoint, also of functions that may be such by their names."""
+    names = {function.name for function in savers}
+    calls = [*module.calls_to("save_on_main", "save_pretrained")]
+    for call in module.calls_to(*names):
+        called = {function for _, function in program.callees(module, call)}
+        if not called.isdisjoint(savers) if called else module.last_name(call.func) != "__init__":
+            calls.append(call)
     calls += [call for call in module.calls_to("save") if module.dotted(call.func) == "torch.save"]
     return calls
 

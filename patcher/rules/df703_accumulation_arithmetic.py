@@ -75,7 +75,7 @@ def findings(program: Program) -> Iterator[Finding]:
             continue
         if elsewhere := steps_elsewhere(loop, test):
             because = f"line {elsewhere.lineno} steps under another test"
-            yield Finding(loop.module, test, because)
+            yield Finding(loop.module, test, because, severity=Severity.NOTE)
             continue
         edits: tuple[Edit, ...] = ()
         compare = remainder_test(loop, test)
@@ -83,7 +83,9 @@ def findings(program: Program) -> Iterator[Finding]:
             edits = step_on_last(loop, compare)
             if not edits and counts_own_steps(loop, compare):
                 continue
-            yield Finding(loop.module, test, reason(loop, compare, edits), edits)
+            is_told = bool(edits) or counts_loop_steps(loop, compare)
+            severity = None if is_told else Severity.NOTE
+            yield Finding(loop.module, test, reason(loop, compare, edits), edits, severity=severity)
         steps_at_end = defines_last(loop) or any(isinstance(edit, Insert) for edit in edits)
         if steps_at_end:
             yield from early_clipping(loop, test)

@@ -21,12 +21,12 @@ from ..language.name_flow import flows, names_in, roots, spread
 from ..language.passed_arguments import argument_for_parameter
 from ..ranks.dealing import deals, dealt_by_hand
 from ..ranks.divergence_walk import enumerated_name
-from ..ranks.manual_sharding import is_constant
+from ..ranks.manual_sharding import is_constant, manual_shards
 from ..ranks.other_ranks import is_other_rank
 from ..ranks.rank_reach import Role, value_for_role
 from ..training.loaders import loader_of
 from ..training.program import Program
-from ..training.train_loops import is_over_numbers
+from ..training.train_loops import calls_around, is_over_numbers
 from .file_effects import is_null_device
 
 MEMORY = ("BytesIO", "StringIO", "SpooledTemporaryFile", "TemporaryFile")
@@ -48,6 +48,7 @@ OPEN_FILE = re.compile(r"\b(\w*IO|\w*IOBase|Buffered\w+)\b")  # as annotations c
 LISTINGS = ("listdir", "scandir", "glob", "iglob", "rglob", "iterdir")
 CLOCKS = ("strftime", "time", "ctime", "now", "utcnow", "today")
 SPELLINGS = ("strftime", "isoformat", "timestamp")  # of a moment
+PREPARING = ("prepare", "prepare_data_loader", "setup_dataloaders")  # of accelerate and Fabric
 MAX_DEPTH = 4  # names that stand for names
 Spelled = tuple[Module, ast.expr]
 MAX_CALLERS = 3  # functions between a loop and what it writes
@@ -379,7 +380,7 @@ def runs_in_constructor(module: Module, function: Function, depth: int = 0) -> b
 def is_named_by_share(
     program: Program,
     module: Module,
-    call: ast.Call,
+    call: ast.expr,
     path: ast.expr,
     depth: int = 0,
     *,
@@ -401,6 +402,20 @@ def is_named_by_share(
     function = module.function(call)
     if function is None or depth == MAX_CALLERS:
         return False
+    kept = [
+        value
+        for name in names_in(path)
+        for value in module.attribute_values.get(name.removeprefix("self."), ())
+        if name.startswith("self.") and value is not path
+    ]
+    if any(
+        module.enclosing_class(value) is module.enclosing_class(call)
+        and is_named_by_share(
+            program, module, value, value, depth + 1, in_training=in_training, is_known=is_known
+        )
+        for value in kept
+    ):
+        return True
     return any(
         (passed := argument_for_parameter(module, function, at, name)) is not None
         and is_named_by_share(
@@ -420,15 +435,38 @@ def may_be_named_by_share(program: Program, module: Module, call: ast.Call, path
 
 
 def dealt_loops(
-    program: Program, module: Module, call: ast.Call, *, is_known: bool = True
+    program: Program, module: Module, call: ast.expr, *, is_known: bool = True
 ) -> Iterator[ast.For]:
-    """The loops around a call over loaders that deal by rank."""
+    """The loops around a call over loaders that deal by rank, or over a rank's stride."""
     for loop in module.ancestors(call):
         if isinstance(loop, ast.For):
+            if is_prepared(module, loop) or is_over_stride(program, module, loop):
+                yield loop
+                continue
             loader = loader_of(program, module, loop)
             may_deal = not is_known and goes_over_unknown(module, loop)
             if deals(program, loader) if loader is not None else may_deal:
                 yield loop
+
+
+def is_prepared(module: Module, loop: ast.For) -> bool:
+    """``for x in loader``, where ``loader = accelerator.prepare(loader)`` has it deal by rank."""
+    return any(name in PREPARING for name, _ in calls_around(module, loop.iter)) or any(
+        isinstance(value, ast.Call) and module.last_name(value.func) in PREPARING
+        for name in everywhere(loop.iter, ast.Name)
+        for store in module.stores.get((module.function(loop), name.id), ())
+        for value in [getattr(module.statement(store), "value", None)]
+    )
+
+
+def is_over_stride(program: Program, module: Module, loop: ast.For) -> bool:
+    """``for name in names``, where ``names = names[rank::world_size]``."""
+    strides = [
+        value
+        for value in (loop.iter, *module.alternatives(loop.iter, loop.iter))
+        if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice)
+    ]
+    return bool(strides) and any(shard in strides for shard in manual_shards(program, module))
 
 
 def goes_over_unknown(module: Module, loop: ast.For) -> bool:

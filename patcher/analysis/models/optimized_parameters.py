@@ -68,6 +68,20 @@ def models_in(module: Module, node: ast.expr) -> list[ast.expr]:
     return found
 
 
+def is_element_of_parameter(module: Module, model: ast.expr) -> bool:
+    """``model`` of ``for model in models``, where callers pass the models: no name but for that."""
+    function = module.function(model)
+    if function is None or not isinstance(model, ast.Name):
+        return False
+    return any(
+        isinstance(holder, ast.For | ast.comprehension)
+        and isinstance(holder.iter, ast.Name)
+        and holder.iter.id in parameters(function)
+        for store in module.stores.get((function, model.id), ())
+        for holder in [module.parents[store]]
+    )
+
+
 def sources(module: Module, node: ast.expr) -> list[ast.expr]:
     """The values that a plain name is bound to, is one after another of, or grows by."""
     if not isinstance(node, ast.Name):

@@ -14,7 +14,7 @@ from ...source.tree import argument_values, everywhere
 from ..language.name_flow import names_in, spread
 from ..training.frameworks import OPTIMIZERS
 from ..training.program import Program
-from .optimized_parameters import models_in, parameter_calls
+from .optimized_parameters import is_element_of_parameter, models_in, parameter_calls
 
 NamesOf = Callable[[Program, Module, ast.expr], Set[str]]
 
@@ -59,7 +59,7 @@ def becomes(module: Module, owner: ast.expr) -> set[str]:
 
 
 def is_named(owner: tuple[Module, ast.expr]) -> bool:
-    return isinstance(owner[1], ast.Name | ast.Attribute)
+    return isinstance(owner[1], ast.Name | ast.Attribute) and not is_element_of_parameter(*owner)
 
 
 def related_to(module: Module, owner: ast.expr) -> Iterator[ast.expr]:

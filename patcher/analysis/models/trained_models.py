@@ -24,7 +24,12 @@ from ..training.evaluations import is_gradless as is_gradless_function
 from ..training.frameworks import OPTIMIZERS
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
-from .optimized_parameters import models_in, optimized, parameter_calls
+from .optimized_parameters import (
+    is_element_of_parameter,
+    models_in,
+    optimized,
+    parameter_calls,
+)
 from .stepped_alone import stepped_alone
 from .wrapped_parts import is_model
 from .wrapper_attributes import is_gradless
@@ -230,6 +235,7 @@ def trained_models(program: Program) -> list[str]:
         for where, value in optimized(program)
         for place, method in parameter_calls(program, where, value)
         for owner in models_in(place, method.value)
+        if not is_element_of_parameter(place, owner)
         for model in names_given(program, place, owner)
     ]
 

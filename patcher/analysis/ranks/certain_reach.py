@@ -29,7 +29,8 @@ from .spawning import is_started
 
 MAX_DEPTH = 4  # names, attributes and functions that a value passes through
 OF_A_RANK = re.compile(
-    r"rank|gpu|master|is_main|main_proc|is_root|primary|leader|chief|proc(ess)?_?id", re.I
+    r"rank|gpu|master|is_main|main_proc|is_root|primary|leader|chief|(proc(ess)?|cuda|device)_?id",
+    re.I,
 )
 CONVERSIONS = ("int", "bool", "str")
 

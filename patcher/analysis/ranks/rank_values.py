@@ -56,6 +56,7 @@ OF_A_MACHINE = re.compile(
     r"gpus?_?per_?node|nprocs?_?per_?node|device_count|LOCAL_WORLD_SIZE", re.I
 )
 OF_A_GROUP = re.compile(r"dist|ddp|parallel", re.I)
+OF_GROUPS = re.compile(r"(^|_)(distributed|dist|ddp|parallel)(_|$)", re.I)
 MAX_NAMES = 3  # through which the number of a rank is followed
 MAX_DEPTH = 60  # of an expression with all that its names stand for
 COMPARE: dict[type[ast.cmpop], Callable[[Any, Any], Any]] = {
@@ -131,8 +132,28 @@ def _connective(module: Module, node: ast.BoolOp, depth: int) -> Values:
     parts = [_values(module, item, depth + 1) for item in node.values]
     if all(part is ALL_UNKNOWN for part in parts):
         return ALL_UNKNOWN
+    if ALL_UNKNOWN in parts and _called(node, "get_rank"):
+        parts = [
+            _guard_of_group(module, item) if part is ALL_UNKNOWN else part
+            for item, part in zip(node.values, parts, strict=True)
+        ]
     decisive = isinstance(node.op, ast.Or)  # one operand with this truth value decides
     return tuple([_connected(items, decisive) for items in zip(*parts, strict=True)])
+
+
+def _called(node: ast.AST, name: str) -> list[ast.expr]:
+    """The functions of that name that are called in an expression."""
+    called = (call.func for call in everywhere(node, ast.Call))
+    return [each for each in called if getattr(each, "attr", getattr(each, "id", "")) == name]
+
+
+def _guard_of_group(module: Module, item: ast.expr) -> Values:
+    """``self.distributed`` beside ``dist.get_rank()``, which fails where there is no group."""
+    is_not = isinstance(item, ast.UnaryOp) and isinstance(item.op, ast.Not)
+    flag = item.operand if isinstance(item, ast.UnaryOp) and is_not else item
+    if isinstance(flag, ast.Name | ast.Attribute) and OF_GROUPS.search(module.last_name(flag)):
+        return is_not, not is_not, not is_not
+    return ALL_UNKNOWN
 
 
 def _connected(items: tuple[object, ...], decisive: bool) -> Any:

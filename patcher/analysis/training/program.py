@@ -177,8 +177,11 @@ class Program(CallGraph):
         """The parser's own parse_args(), and calls of functions that return what it returns.
 
         Not what an imported module parses where it is run itself, unless nothing else is parsed.
+        Nor ``parser.parse_args([])``, which has the defaults whatever the command line says.
         """
         places = [place for place in self.calls_to("parse_args") if not self.callees(*place)]
+        of_command_line = [place for place in places if not is_of_nothing(place[1])]
+        places = of_command_line or places
         places = places or self.calls_to("parse_known_args")
         own = [place for place in places if not self._runs_only_as_script(*place)]
         for module, call in own or places:
@@ -566,3 +569,11 @@ def is_left_out_by_calls(program: Program, module: Module, node: ast.AST) -> boo
         and not program.possible_callers(function)
         and not any(is_possible(module, function, node, (each,)) for each in called)
     )
+
+
+def is_of_nothing(parse: ast.Call) -> bool:
+    """``parse_args([])``."""
+    match parse.args:
+        case [ast.List(elts=[])]:
+            return True
+    return False
