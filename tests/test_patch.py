@@ -183,7 +183,9 @@ glue_processors["mnli"]()
 def test_errors_of_ignored_rules_are_left_to_the_user(ignored: str, tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(OLD)
-    assert patch(script).refusal.endswith("if you keep an older library, `--ignore DF901` leaves it as it is")
+    assert patch(script).refusal.endswith(
+        "if you keep an older library, `--ignore DF901` leaves it as it is"
+    )
     result = patch(script, ignore=ignored.split(","))
     assert result.refusal == ""
     assert "DistributedDataParallel(" in result.diff()
