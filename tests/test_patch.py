@@ -166,6 +166,40 @@ def applied(text: str, diff: str) -> str:
     return "\n".join(found + lines[place:])
 
 
+OLD = """
+import torch
+from transformers import glue_processors
+model = torch.nn.DataParallel(torch.nn.Linear(2, 1)).cuda()
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+for batch in torch.utils.data.DataLoader(data, batch_size=2, shuffle=True):
+    optimizer.zero_grad()
+    model(batch).mean().backward()
+    optimizer.step()
+glue_processors["mnli"]()
+"""
+
+
+@pytest.mark.parametrize("ignored", ["DF901", "df9", "DF901,DF601"])
+def test_errors_of_ignored_rules_are_left_to_the_user(ignored: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(OLD)
+    assert patch(script).refusal.endswith(
+        "if you keep an older library, `--ignore DF901` leaves it as it is"
+    )
+    result = patch(script, ignore=ignored.split(","))
+    assert result.refusal == ""
+    assert "DistributedDataParallel(" in result.diff()
+    assert [each.code for each in result.remaining].count("DF901") == 1
+
+
+@pytest.mark.parametrize(("ignored", "obligation"), [("DF401", "O4"), ("DF301", "O2")])
+def test_the_audit_judges_what_is_ignored(ignored: str, obligation: str, tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    script.write_text(OLD.replace("glue_processors", "models"))
+    assert patch(script).refusal == ""
+    assert f"would not keep {obligation} " in patch(script, ignore=[ignored]).refusal
+
+
 def test_windows_newlines_stay_in_the_whole_family(family: Path) -> None:
     unix = patch(family).changes[0].text
     family.write_bytes(family.read_bytes().replace(b"\n", b"\r\n"))

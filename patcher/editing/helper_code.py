@@ -203,23 +203,17 @@ class DealtBatches:
         self.sampler, self.together, self.ends = sampler, together, ends
 
     def __iter__(self):
-        if not self.ends:  # nor do the batches of each rank
-            yield from self._without_end(iter(self.sampler))
-            return
-        whole = [list(self.sampler)]
-        torch.distributed.broadcast_object_list(whole)
-        (drawn,) = whole
         rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        turn = self.together * world_size
-        missing = -len(drawn) % turn  # ranks take equally many batches
-        drawn += list(itertools.islice(itertools.cycle(drawn), missing))
-        for start in range(self.together * rank, len(drawn), turn):
-            yield from drawn[start : start + self.together]
-
-    def _without_end(self, drawn):
-        rank, world_size = torch.distributed.get_rank(), torch.distributed.get_world_size()
-        while turn := list(itertools.islice(drawn, self.together * world_size)):
-            yield from turn[self.together * rank :][: self.together]
+        drawn, turn = self.sampler, self.together * world_size
+        if self.ends:
+            whole = [list(drawn)]
+            torch.distributed.broadcast_object_list(whole)
+            (drawn,) = whole
+            missing = -len(drawn) % turn  # ranks take equally many batches
+            drawn += list(itertools.islice(itertools.cycle(drawn), missing))
+        drawn = iter(drawn)
+        for each in iter(lambda: list(itertools.islice(drawn, turn)), []):
+            yield from each[self.together * rank :][: self.together]
 
     def __len__(self):
         turn = self.together * torch.distributed.get_world_size()

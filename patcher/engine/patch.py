@@ -38,6 +38,8 @@ ADDITIONS = frozenset(["DF105", "DF204"])
 # Notes of what is right on the cards that a program is meant for: no reason to change one that has
 # nothing else, as a group for cards alone or a checkpoint that rank 0 writes in place.
 RIGHT_ON_CARDS = frozenset(["DF202", "DF504", "DF601"])
+# What today's libraries lack: a script may be right with the version that it was written for.
+OF_LIBRARIES = "DF9"
 
 
 @record
@@ -122,8 +124,8 @@ def patch(
     ``exact``: ranks train on one process's batches, in its order; refused where the analysis
     cannot prove how. ``along`` are the scripts that are patched in the same go, which may share
     modules with this one. ``capabilities`` are added after the repairs, each whole or not at all.
-    The whole patch is refused when errors of any rule would be left, or an edit cannot be carried
-    out.
+    The whole patch is refused when errors of any rule would be left but those of ``ignore``, or an
+    edit cannot be carried out. The audit judges the result whatever is ignored.
     Raises InputError when the script cannot be read or parsed.
     """
     rules = select_rules(all_rules(), select, ignore)
@@ -144,8 +146,9 @@ def patch(
     script = read(decode(str(path), read_bytes(str(path)) if data is None else data))
     original = read_program(str(path), script.encode(script.text), look_again)
     original.patched_along = frozenset(Path(os.path.realpath(each)) for each in along)
+    prefixes = tuple(prefix.upper() for prefix in ignore)
     request = PatchRequest(
-        path, original, tuple(rules), frozenset(allowed), exact, tuple(capabilities)
+        path, original, tuple(rules), frozenset(allowed), exact, tuple(capabilities), prefixes
     )
     result = attempt(request)
     if result.refusal and any(is_addition(finding) for finding in result.findings_before):
@@ -171,6 +174,17 @@ class PatchRequest:
     allowed: frozenset[Safety]
     exact: bool
     capabilities: tuple[Capability, ...]
+    ignored: tuple[str, ...] = ()  # prefixes of codes whose errors are the user's to repair
+
+    def errors_left(
+        self, program: Program, findings: Sequence[Finding]
+    ) -> tuple[list[Finding], list[Finding]]:
+        """The errors of all rules in a result, and those of them that are left to the user."""
+        every = all_rules()
+        whole = findings if len(self.rules) == len(every) else check(program, every)
+        errors = [finding for finding in whole if finding.severity is Severity.ERROR]
+        ignored = [each for each in errors if self.ignored and each.code.startswith(self.ignored)]
+        return [each for each in errors if each not in ignored], ignored
 
     def check(self, program: Program, without: str) -> tuple[Finding, ...]:
         """The findings of a program; with a reason ``without``, additions are not repaired."""
@@ -194,7 +208,7 @@ def is_addition(finding: Finding) -> bool:
 
 def attempt(request: PatchRequest, without: str = "") -> Patch:
     """One try to patch a script, ``without`` additions where there is a reason not to make them."""
-    path, original, rules = request.path, request.original, request.rules
+    path, original = request.path, request.original
     findings_before = request.check(original, without)
     findings_after = findings_before
     texts: dict[str, str] = {}
@@ -236,8 +250,10 @@ def attempt(request: PatchRequest, without: str = "") -> Patch:
     if program is not repaired:
         findings_after = request.check(program, without)  # in the lines of the result
     changes = file_changes(original, texts)
-    if reason := reason_to_refuse(original, program, changes, findings_after, rules):
+    errors, ignored = request.errors_left(program, findings_after) if changes else ([], [])
+    if reason := reason_to_refuse(original, program, errors):
         return refuse(reason)
+    findings_after = (*findings_after, *ignored)
     reason, verdicts = judge_result(original, program) if changes else ("", ())
     if reason:
         return refuse(reason)
@@ -268,28 +284,21 @@ def file_changes(before: Program, texts: Mapping[str, str]) -> tuple[FileChange,
     )
 
 
-def reason_to_refuse(
-    before: Program,
-    after: Program,
-    changes: Sequence[FileChange],
-    left: Sequence[Finding],
-    rules: Sequence[Rule],
-) -> str:
+def reason_to_refuse(before: Program, after: Program, errors: Sequence[Finding]) -> str:
     """Why the result must not be written, such as undefined names or errors left; "" if it may."""
     for old, new in zip(before.modules, after.modules, strict=True):
         if undefined := sorted(new.unbound_names - old.unbound_names):
             return f"not patched: the edits would leave {', '.join(undefined)} undefined"
-    if changes:
-        every = all_rules()
-        findings = left if len(rules) == len(every) else check(after, every)
-        errors = [finding for finding in findings if finding.severity is Severity.ERROR]
-        if errors:
-            codes = " and ".join(dict.fromkeys(finding.code for finding in errors))
-            return (
-                refusal_text(before, "errors would be left", errors)
-                + f"; repair by hand what `ddpfix explain` says of {codes}, and patch again"
-            )
-    return ""
+    if not errors:
+        return ""
+    codes = [*dict.fromkeys(finding.code for finding in errors)]
+    may_stay = all(code.startswith(OF_LIBRARIES) for code in codes)
+    older = f"; if you keep an older library, `--ignore {','.join(codes)}` leaves it as it is"
+    return (
+        refusal_text(before, "errors would be left", errors)
+        + f"; repair by hand what `ddpfix explain` says of {' and '.join(codes)}, and patch again"
+        + (older if may_stay else "")
+    )
 
 
 def undoing_text(original: Program, findings: Sequence[Finding]) -> str:

@@ -237,7 +237,10 @@ def stepped(module: Module, call: ast.Call) -> ast.expr:
         call.args[0], ast.Name | ast.Attribute
     ):
         return call.args[0]
-    raise NotShareableError(f"line {call.lineno} hands its step a closure")
+    raise NotShareableError(
+        f"line {call.lineno} hands its step a closure: where the"
+        " optimizer does not need one, go back above the step"
+    )
 
 
 def behind_backward(program: Program, module: Module, call: ast.Call) -> ast.stmt:

@@ -360,7 +360,10 @@ def models_of_optimizers(program: Program) -> set[str]:
         if program.is_live(module, call)
     ]
     if not optimizers:
-        raise NotShareableError("which model its optimizer steps cannot be told")
+        raise NotShareableError(
+            "which model its optimizer steps cannot be told: bind it to a name,"
+            " optimizer = Kind(model.parameters()), which is stepped and cleared"
+        )
     models: set[str] = set()
     for module, call in optimizers:
         scope = module.scope_statements(call)

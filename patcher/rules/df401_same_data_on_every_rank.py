@@ -316,7 +316,10 @@ def undealt(program: Program, loader: Loader, told: set[Edit]) -> Iterator[Findi
     if deals_itself(program, loader.module, loader.dataset):
         return
     if is_iterable_dataset(program, loader.module, loader.dataset):
-        because = "its data set only iterates and takes no sampler, and nothing deals by rank"
+        because = (
+            "its data set only iterates and takes no sampler, and nothing deals by rank: let its"
+            " __iter__() give islice(examples, rank, None, world_size), as many on each rank"
+        )
         yield Finding(loader.module, loader.call, because)
     elif (
         not samplers_of_ranks(program, loader)

@@ -13,9 +13,9 @@ Fix          The same thing where it is today. For AdamW, torch.optim.AdamW with
              carried along; tables of checkpoints become empty ones, and what nothing uses goes.
              WarmupLinearSchedule and its kin are made by the functions of today, where all uses are
              calls. A star import of such a module becomes imports of what the file reads.
-             If you keep the older transformers: `# noqa: DF901` behind the line leaves it to you,
-             and the rest is patched. A local copy of transformers, and the older
-             pytorch_transformers, are left alone.
+             If you keep the older transformers: `--ignore DF901`, or `# noqa: DF901` behind the
+             line, leaves it to you, and the rest is patched. A local copy of transformers, and the
+             older pytorch_transformers, are left alone.
 Fix safety   Safe: the import could only raise before. AdamW's update differs from the old class's
              in where eps enters the bias correction, by the order of eps.
 Source       https://github.com/huggingface/transformers/releases/tag/v5.0.0; torch.optim.AdamW;

@@ -29,7 +29,10 @@ def refuse_unknown_origin(program: Program, module: Module, node: ast.expr) -> N
     """Raise unless what a loop goes over is made by the program, or by what is known."""
     where = unknown_origin(program, module, node, 0)
     if where:
-        raise UnknownOriginError(f"whether all ranks get the same ones of {where} cannot be told")
+        raise UnknownOriginError(
+            f"whether all ranks get the same ones of {where} cannot be told: if that goes over a"
+            " DataLoader, let the loop go over it by its own name, and patch again"
+        )
 
 
 def unknown_origin(program: Program, module: Module, node: ast.expr, depth: int) -> str:

@@ -111,7 +111,9 @@ def batch_source(program: Program, loop: TrainLoop) -> BatchSource:
     module, steps = loop.module, loop.steps
     line = f"line {steps.lineno}"
     if not isinstance(steps, ast.For):
-        raise NotDealtError(f"{line} is no for loop, whose turns could be dealt")
+        raise NotDealtError(
+            f"{line} is no for loop, whose turns could be dealt: let it be one over the batches"
+        )
     if steps.orelse or loop.step_test is not None:
         raise NotDealtError(f"what a step of {line} does cannot be followed")
     if program.unread:

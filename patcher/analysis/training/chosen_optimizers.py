@@ -55,8 +55,8 @@ def used_as_optimizers(graph: CallGraph, module: Module) -> Iterator[ast.Call]:
     stepped = {
         module.text(each)
         for call in module.calls_to("step")
-        for each in ([call.func.value] if not call.args else call.args)
         if isinstance(call.func, ast.Attribute)
+        for each in (call.args or [call.func.value])
     }
     for stmt in module.nodes(ast.Assign):
         made = stmt.value
@@ -77,8 +77,10 @@ def used_as_optimizers(graph: CallGraph, module: Module) -> Iterator[ast.Call]:
 def may_be(graph: CallGraph, module: Module, made: ast.Call) -> bool:
     """Whether a call is of no function or class of the program but of an optimizer's."""
     found = graph.resolve(module, made.func)
-    owner = None if found is None else found[1]
-    return owner is None or (isinstance(owner, ast.ClassDef) and is_own_optimizer(found[0], owner))
+    if found is None:
+        return True
+    where, owner = found
+    return isinstance(owner, ast.ClassDef) and is_own_optimizer(where, owner)
 
 
 def is_own_optimizer(module: Module, owner: ast.ClassDef) -> bool:
