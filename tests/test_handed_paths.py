@@ -87,7 +87,6 @@ def test_rank_0_writes_a_cache_whole_that_others_look_for(looks: str, more: str)
     [
         pytest.param(OTHERWISE, PIECES, "", id="in pieces"),
         pytest.param(RETURNS, PIECES, "", id="in pieces, behind a return"),
-        pytest.param(MISSING, PIECES, "", id="in pieces, through another function"),
         pytest.param(BEHIND, DUMP, "", id="read behind by all"),
     ],
 )
@@ -97,6 +96,14 @@ def test_a_cache_that_cannot_be_written_whole_is_only_told(
     text = script(looks, write, more)
     assert told("DF406", text) == []
     assert told("DF602", text) == [False]
+
+
+def test_rank_0_comes_first_to_a_cache_that_another_function_writes_in_pieces() -> None:
+    text = script(MISSING, PIECES)
+    assert told("DF406", text) == told("DF602", text) == []
+    (finding,) = found("DF608", text)
+    assert finding.because == "store() is called on every rank that does not find the file"
+    assert finding.edits
 
 
 def test_a_file_that_is_read_behind_elsewhere_is_only_told() -> None:
