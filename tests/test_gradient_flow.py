@@ -140,6 +140,14 @@ ALL = [
     ("layers in a list, side by side", layered("outs = []\n"
         "for i, layer in enumerate(self.layers):\n    outs.append(layer(x))\nreturn sum(outs)")),
     ("blocks made in a loop", script(BLOCKS, made="make()")),
+    ("decay by hand", plain("return self.first(x)",
+        step="loss = criterion(model(x), y)\n"
+        "loss = loss + 0.1 * sum(p.pow(2).sum() for p in model.parameters())\nloss.backward()")),
+    ("decay by hand in a loop", plain("return self.first(x)",
+        step="loss = criterion(model(x), y)\nfor name, p in model.named_parameters():\n"
+        "    loss += 0.1 * p.abs().sum()\nloss.backward()")),
+    ("decay where it goes back", plain("return self.first(x)",
+        step="(criterion(model(x), y) + sum(p.norm() for p in model.parameters())).backward()")),
     ("nn.Sequential", script("", made="nn.Sequential(nn.Linear(4, 4), nn.ReLU())")),
     ("a head that is exchanged", script(CLASS.format(body=CHAIN.replace("\n", "\n        "),
         more="pass") + "\ndef make():\n    made = Model()\n"
@@ -164,6 +172,17 @@ NOT_ALL = [
         step="a, b = model(x)\ncriterion(a, y).backward()")),
     ("a part that is called past the model", plain(CHAIN,
         step="criterion(model.first(x), y).backward()")),
+    ("decay of some", plain("return self.first(x)", step="loss = criterion(model(x), y)\n"
+        "loss += sum(p.norm() for n, p in model.named_parameters() if 'first' in n)\n"
+        "loss.backward()")),
+    ("a norm that is printed", plain("return self.first(x)", step="loss = criterion(model(x), y)\n"
+        "loss.backward()\ntotal = sum(p.norm() for p in model.parameters())\nprint(total)")),
+    ("decay without a gradient", plain("return self.first(x)",
+        step="loss = criterion(model(x), y) + sum(p.data.norm() for p in model.parameters())\n"
+        "loss.backward()")),
+    ("decay now and then", plain("return self.first(x)", step="loss = criterion(model(x), y)\n"
+        "if len(x) > 2:\n    loss += sum(p.norm() for p in model.parameters())\n"
+        "loss.backward()")),
     ("one of two backward passes", plain("if weight is None:\n    return self.first(x)\n" + CHAIN,
         step="criterion(model(x), y).backward()\ncriterion(model(x, weight=y), y).backward()")),
 ]  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 
 from ...source.module import Module
-from ...source.tree import mentions, within
+from ...source.tree import bound_names, is_inside, mentions, within
+from ..language.name_flow import flows, names_in, reached, taking
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .frozen_parameters import freeze_switches, is_frozen_late
@@ -13,6 +14,10 @@ from .gradient_flow import step_reaches_all
 from .model_builder import HIDES_PARTS, model_part
 from .model_parts import ModelPart, UnknownPartError
 from .trained_models import last_part
+
+SEES_PARAMETERS = ("parameters", "named_parameters")
+UNSURE = (ast.If, ast.Try, ast.With)
+WITHOUT_GRADIENT = ("detach", "data", "item", "no_grad")
 
 
 def all_get_gradients(program: Program, target: str) -> bool:
@@ -25,7 +30,40 @@ def all_get_gradients(program: Program, target: str) -> bool:
         return False
     if any(is_frozen_late(program, switch) for switch in freeze_switches(program)):
         return False
-    return all(_reaches_all(program, loop, last_part(target)) for loop in loops)
+    name = last_part(target)
+    return all(penalizes_all(loop, name) or _reaches_all(program, loop, name) for loop in loops)
+
+
+def penalizes_all(loop: TrainLoop, name: str) -> bool:
+    """Whether each loss of a step has a term of every parameter, as decay by hand has.
+
+    ``loss = loss + 0.1 * sum(p.pow(2).sum() for p in model.parameters())``. Told to look for unused
+    ones, torch would find some in the forward pass alone, and stop where their gradients come.
+    """
+    module, body = loop.module, loop.steps.body
+    made = ((taking(targets), names_in(value)) for targets, value in flows(body))
+    losses = reached(made, {name for each in loop.backwards for name in names_in(each)})
+    for call in within(body, ast.Call):
+        func = call.func
+        if not isinstance(func, ast.Attribute) or func.attr not in SEES_PARAMETERS:
+            continue
+        stmt, up = module.statement(call), module.parents[call]
+        around = module.ancestors(stmt)
+        is_comprehension = isinstance(up, ast.comprehension) and not up.ifs
+        is_loop = isinstance(stmt, ast.For) and stmt.iter is call and len(stmt.body) == 1
+        goes_back = any(is_inside(each, stmt) for each in loop.backwards)
+        if (
+            (is_comprehension or is_loop)
+            and len(loop.backwards) == 1
+            and last_part(module.text(func.value)) == name
+            and (goes_back or not losses.isdisjoint(bound_names(stmt)))
+            and not any(isinstance(up, UNSURE) for up in around[: around.index(loop.steps)])
+            and not within(stmt, ast.If)
+            and not within(stmt, ast.IfExp)
+            and not any(mentions(stmt, word) for word in WITHOUT_GRADIENT)
+        ):
+            return True
+    return False
 
 
 def _reaches_all(program: Program, loop: TrainLoop, name: str) -> bool:
