@@ -163,9 +163,11 @@ def test_a_loop_accumulates_where_its_optimizer_waits(text: str, accumulates: bo
     [
         ("batch_size=args.size", "args.epochs * len(whole)", True),
         ("batch_size=args.size", "args.epochs * len(whole) // args.accumulation", False),
+        ("batch_size=args.size", "int(args.epochs * len(whole))", True),
+        ("batch_size=args.size", "steps_of(len(whole), args)", False),
         ("batch_size=1", "args.epochs * len(whole)", False),
     ],
-    ids=["of the same batches", "divided", "of other batches"],
+    ids=["of the same batches", "divided", "rounded", "a function's own", "of other batches"],
 )
 def test_a_horizon_of_a_loader_of_all_data_counts_its_micro_batches(
     other: str, horizon: str, told: bool

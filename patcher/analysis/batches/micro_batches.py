@@ -6,10 +6,11 @@ import ast
 
 from ....record import record
 from ...source.module import Module
-from ...source.tree import below, everywhere, mentions, parameters
+from ...source.tree import below, everywhere, is_inside, mentions, parameters
 from ..training.loaders import trace_loader
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
+from .batches_of_all import ROUNDING
 from .example_counts import is_loader_length, resolve
 
 STEPS = "steps_per_epoch"
@@ -157,6 +158,12 @@ def counted_besides(program: Program, loop: TrainLoop, value: ast.expr) -> str:
     for call in everywhere(value, ast.Call):
         if module.last_name(call.func) != "len" or len(call.args) != 1:
             continue
+        if any(
+            isinstance(up, ast.Call) and module.last_name(up.func) not in ROUNDING
+            for up in module.ancestors(call)
+            if up is value or is_inside(up, value)
+        ):
+            continue  # a function may divide it
         other = trace_loader(program, module, call.args[0])
         if other is None or other.batch_size is None or other.call in trained:
             continue
