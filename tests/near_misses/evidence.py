@@ -191,7 +191,7 @@ class Sounds(torch.utils.data.Dataset):
                 if done % args.n == 1:
                     o.step()
 
-        """, 7, "W", "what it counts is not the loop's own step number"),
+        """, 7, "N", "what it counts is not the loop's own step number"),
     ("DF506", "the loss of one rank", """
         import torch
         from torch.utils.data import DataLoader
