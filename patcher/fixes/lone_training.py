@@ -29,7 +29,7 @@ from ..analysis.models.unused_parameters import all_get_gradients
 from ..analysis.models.wrapper_attributes import is_gradless
 from ..analysis.models.wrapping import SHARED
 from ..analysis.training.between_trainings import is_reached_in_training, training_loops
-from ..analysis.training.frameworks import OPTIMIZERS
+from ..analysis.training.frameworks import OPTIMIZERS, SEES_PARAMETERS
 from ..analysis.training.own_wrappers import other_subclasses, uses_as_value
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, backward_calls, loop_around
@@ -54,7 +54,6 @@ from .batches_without_loader import edits_to_share_batches
 from .chosen_cards import NotShareableError, cards_left_to_launcher
 from .process_group import are_alternatives
 
-SEES_PARAMETERS = ("parameters", "named_parameters")
 READS = frozenset(
     [
         "train",

@@ -9,12 +9,11 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
+from ..analysis.training.frameworks import SEES_PARAMETERS
 from ..analysis.training.program import Program
 from ..analysis.training.train_loops import TrainLoop, is_backward, is_optimizer_step
 from ..source.module import Module
 from ..source.tree import Function, everywhere, within
-
-OF_MODELS = ("parameters", "named_parameters")
 
 
 def read_between_passes(
@@ -84,7 +83,7 @@ def is_of_parameter(module: Module, read: ast.Attribute) -> bool:
         base.id in {name.id for name in everywhere(target, ast.Name)}
         for target, source in loops_over(module, read)
         if any(
-            module.last_name(call.func) in OF_MODELS
+            module.last_name(call.func) in SEES_PARAMETERS
             for value in (source, *lists_in(module, source))
             for call in everywhere(value, ast.Call)
         )
@@ -146,7 +145,8 @@ def simple_statements(module: Module, body: list[ast.stmt]) -> Iterator[ast.stmt
     """
     for stmt in body:
         if isinstance(stmt, ast.For) and any(
-            module.last_name(call.func) in OF_MODELS for call in everywhere(stmt.iter, ast.Call)
+            module.last_name(call.func) in SEES_PARAMETERS
+            for call in everywhere(stmt.iter, ast.Call)
         ):
             yield stmt
         elif isinstance(stmt, ast.For | ast.While | ast.If | ast.With | ast.Try):

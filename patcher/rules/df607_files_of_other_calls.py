@@ -70,6 +70,7 @@ from ..source.tree import (
     argument,
     argument_values,
     below,
+    is_elif,
     is_inside,
     precedes,
     same_code,
@@ -240,7 +241,7 @@ def rewriting(program: Program, module: Module, each: Reached) -> ast.If | None:
     for up in module.ancestors(each.effect.node):
         if isinstance(up, Function) or each.path is None or each.effect.kind is not Kind.WRITE:
             return None
-        if not isinstance(up, ast.If) or not up.orelse or is_elif(module, up):
+        if not isinstance(up, ast.If) or not up.orelse or is_elif(module.parents[up], up):
             continue
         if not asks_for_files_alone(module, up.test) or not asks_for(module, up, each.path):
             continue
@@ -252,11 +253,6 @@ def rewriting(program: Program, module: Module, each: Reached) -> ast.If | None:
         ]
         return up if reads and may_be_left_to_main(program, module, up) else None
     return None
-
-
-def is_elif(module: Module, stmt: ast.If) -> bool:
-    up = module.parents[stmt]
-    return isinstance(up, ast.If) and stmt in up.orelse
 
 
 def elsewhere(

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from ...source.module import Module
 from ...source.tree import Function, is_inside, is_within
+from ..language.process_exits import exit_call
 from ..training.program import Program
 from .random_draws import (
     OF_TORCH,
@@ -29,7 +30,6 @@ OF_SKLEARN = {
 }
 BY_METHODS = ("shuffle", "sample")
 LIBRARIES = ("random.", "numpy.random.", "torch.", "sklearn.")
-EXITS = ("sys.exit", "exit", "quit")
 WEIGHTS = ("Parameter", "requires_grad_")
 
 
@@ -92,13 +92,11 @@ def lies_in_table(program: Program, function: Function) -> bool:
 
 def is_of_dry_run(module: Module, call: ast.Call) -> bool:
     """Whether the script ends behind a draw, ``if args.summary: count(model, randn()); exit()``."""
-    for up in module.ancestors(call):
-        if isinstance(up, ast.If) and is_within(call, up.body):
-            last = up.body[-1]
-            ends = last.value if isinstance(last, ast.Expr) else None
-            if isinstance(ends, ast.Call) and module.dotted(ends.func) in EXITS:
-                return True
-    return False
+    return any(
+        exit_call(module, up.body[-1]) is not None
+        for up in module.ancestors(call)
+        if isinstance(up, ast.If) and is_within(call, up.body)
+    )
 
 
 def is_of_weights(module: Module, call: ast.Call) -> bool:

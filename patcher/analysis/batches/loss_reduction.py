@@ -28,6 +28,7 @@ from ..language.results import unpacked_result
 from ..language.settled_tests import is_never_reached
 from ..models.model_results import forward_of
 from ..settings.in_batch_negatives import transposed_operand
+from ..training.frameworks import SEES_PARAMETERS
 from ..training.program import Program
 from .loss_factors import counts_examples, is_batch_size, is_factor
 
@@ -84,7 +85,6 @@ CLASSES_OF_LOSS = frozenset(
 FIELDS = ("torchcrf.CRF",)
 OLDER_WORDS = ("size_average", "reduce")
 SCALING = ("mul", "mul_", "multiply", "div", "div_", "divide", "neg", "neg_")
-PARAMETERS = ("parameters", "named_parameters")
 WEIGHTS = ("weight", "bias")
 SAME_VALUE = ("to", "cuda", "cpu", "float", "double", "half", "squeeze", "contiguous", "clone")
 RESHAPING = ("unsqueeze", "view", "reshape")
@@ -288,7 +288,7 @@ def is_weight(module: Module, name: ast.Name) -> bool:
             bound = {target.id for target in everywhere(each.target, ast.Name)}
             if name.id in bound:
                 calls = everywhere(each.iter, ast.Call)
-                return any(module.last_name(call.func) in PARAMETERS for call in calls)
+                return any(module.last_name(call.func) in SEES_PARAMETERS for call in calls)
     return False
 
 

@@ -28,7 +28,7 @@ def saved_collections(program: Program, loop: TrainLoop) -> Iterator[tuple[ast.s
     number for each batch, as the history of a loss.
     """
     module, body = loop.module, loop.steps.body
-    if not module.calls_to("append", "extend") or not any(program.calls_to(*SAVES)):
+    if not module.calls_to("append", "extend") or not program.calls_to(*SAVES):
         return
     if any(joins_batches(module, call) for call in within(body, ast.Call)):
         return
@@ -84,11 +84,12 @@ def parts_of(call: ast.Call) -> list[ast.expr]:
 def is_saved_by_callers(program: Program, loop: TrainLoop, name: str) -> bool:
     """Whether the function of the steps returns a list, and a caller saves it."""
     function = loop.module.function(loop.steps)
-    returned = [each.value for each in within(loop.scope, ast.Return) if each.value is not None]
-    for value in returned if function is not None else ():
+    if function is None:
+        return False
+    for value in [each.value for each in within(loop.scope, ast.Return) if each.value]:
         parts = value.elts if isinstance(value, ast.Tuple) else [value]
         places = [i for i, part in enumerate(parts) if name in names_kept(loop.module, part)]
-        for where, call in program.callers(function) if function is not None and places else ():
+        for where, call in program.callers(function) if places else ():
             holder = where.parents[call]
             target = holder.targets[0] if isinstance(holder, ast.Assign) else None
             targets = target.elts if isinstance(target, ast.Tuple) else [target]

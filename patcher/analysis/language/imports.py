@@ -11,6 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 
+from ....recipes.script_flags import declared_option
 from ....record import record
 from ...source.libraries import LIBRARIES, WITHOUT_FOLDERS
 from ...source.module import Module
@@ -181,13 +182,10 @@ def _text_by_default(module: Module, value: ast.expr) -> str | None:
         case ast.Constant(value=str() as text):
             return text
         case ast.Attribute(attr=option):
-            words = {word for name in (option, option.replace("_", "-")) for word in (f"--{name}",)}
-            for call in module.calls_to("add_argument"):
-                names = [each.value for each in call.args if isinstance(each, ast.Constant)]
-                default = next((w.value for w in call.keywords if w.arg == "default"), None)
-                if words & {*names} and isinstance(default, ast.Constant):
-                    return default.value if isinstance(default.value, str) else None
-            return None
+            declared = map(declared_option, module.calls_to("add_argument"))
+            defaults = (each.default for each in declared if each and each.dest == option)
+            default = next(defaults, None)
+            return default if isinstance(default, str) else None
         case ast.BinOp(left=left, op=ast.Add(), right=right):
             parts = [_text_by_default(module, each) for each in (left, right)]
         case ast.BinOp(left=ast.Constant(value=str() as whole), op=ast.Mod(), right=right):

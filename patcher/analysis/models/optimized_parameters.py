@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import Function, argument_values, everywhere, parameters, precedes
 from ..language.passed_arguments import argument_for_parameter
-from ..training.frameworks import OPTIMIZERS
+from ..training.frameworks import OPTIMIZERS, SEES_PARAMETERS
 from ..training.program import Program
 
 GROWING = ("append", "extend", "insert")
@@ -42,8 +42,7 @@ def parameter_calls(
         found += (
             (where, call.func)
             for call in everywhere(node, ast.Call)
-            if isinstance(call.func, ast.Attribute)
-            and call.func.attr in ("parameters", "named_parameters")
+            if isinstance(call.func, ast.Attribute) and call.func.attr in SEES_PARAMETERS
         )
         for name in everywhere(node, ast.Name):
             key = where.function(name), name.id

@@ -7,6 +7,7 @@ import ast
 from ...source.module import Module
 from ...source.tree import bound_names, is_inside, mentions, within
 from ..language.name_flow import flows, names_in, reached, taking
+from ..training.frameworks import SEES_PARAMETERS
 from ..training.program import Program
 from ..training.train_loops import TrainLoop
 from .frozen_parameters import freeze_switches, is_frozen_late
@@ -15,7 +16,6 @@ from .model_builder import HIDES_PARTS, model_part
 from .model_parts import ModelPart, UnknownPartError
 from .trained_models import last_part
 
-SEES_PARAMETERS = ("parameters", "named_parameters")
 UNSURE = (ast.If, ast.Try, ast.With)
 WITHOUT_GRADIENT = ("detach", "data", "item", "no_grad")
 

@@ -13,11 +13,10 @@ from collections.abc import Iterator
 from ...source.module import Module
 from ...source.tree import everywhere
 from ..language.call_graph import CallGraph
-from .frameworks import OPTIMIZERS
+from .frameworks import OPTIMIZERS, SEES_PARAMETERS
 from .possible_values import Place, values_of
 
 PACKAGE = "torch.optim"
-PARAMETERS = ("parameters", "named_parameters")
 BASES = ("torch.optim.Optimizer", "torch.optim.optimizer.Optimizer")
 MAX_STEPS = 4  # names and parameters between a call and the class
 
@@ -66,7 +65,7 @@ def used_as_optimizers(graph: CallGraph, module: Module) -> Iterator[ast.Call]:
             continue
         values = [*made.args, *(word.value for word in made.keywords)]
         takes = any(
-            isinstance(call.func, ast.Attribute) and call.func.attr in PARAMETERS
+            isinstance(call.func, ast.Attribute) and call.func.attr in SEES_PARAMETERS
             for value in values
             for call in everywhere(value, ast.Call)
         )

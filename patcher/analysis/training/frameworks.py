@@ -43,6 +43,8 @@ OPTIMIZERS = frozenset(
         ),
     }
 )
+# Methods of a model that give its parameters.
+SEES_PARAMETERS = ("parameters", "named_parameters")
 # Run the training loop themselves, with all that belongs to several ranks.
 OWNS_LOOP = {
     *("pytorch_lightning.Trainer", "lightning.Trainer", "lightning.pytorch.Trainer"),

@@ -55,8 +55,8 @@ from .subclassed_loaders import loader_of_lookup, loader_of_own_class
 from .unused_methods import is_unused_method
 
 MAX_DEPTH = 12
-# Calls that loop as their first argument does; steps is a method of capabilities' Resumable.
-# Return another object.
+# Calls that loop as their first argument does, and return another object; and those that may
+# return it. steps is a method of capabilities' Resumable.
 AROUND = ("enumerate", "tqdm", "iter", "list", "progress_bar", "track", "BackgroundGenerator")
 PASSED_THROUGH = (*AROUND, "prepare", "prepare_data_loader", "steps")
 ELEMENT_CALLS = ("choice", "next", "choices")  # they return an element of their first argument
