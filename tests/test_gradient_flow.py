@@ -175,6 +175,12 @@ NOT_ALL = [
     ("decay of some", plain("return self.first(x)", step="loss = criterion(model(x), y)\n"
         "loss += sum(p.norm() for n, p in model.named_parameters() if 'first' in n)\n"
         "loss.backward()")),
+    ("decay of some in a loop", plain("return self.first(x)", step="loss = criterion(model(x), y)\n"
+        "for n, p in model.named_parameters():\n    if 'first' in n:\n"
+        "        loss = loss + p.norm()\nloss.backward()")),
+    ("decay by a choice", plain("return self.first(x)", step="loss = criterion(model(x), y)\n"
+        "for n, p in model.named_parameters():\n"
+        "    loss = loss + (p.norm() if 'first' in n else 0)\nloss.backward()")),
     ("a norm that is printed", plain("return self.first(x)", step="loss = criterion(model(x), y)\n"
         "loss.backward()\ntotal = sum(p.norm() for p in model.parameters())\nprint(total)")),
     ("decay without a gradient", plain("return self.first(x)",
